@@ -1,0 +1,254 @@
+//! The record of a run.
+
+use std::collections::BTreeMap;
+
+use abp_error::AbpErrorDto;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{
+    Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExecutionMode,
+    PlanReport, Timestamp, WorkspaceMode, member_digests, receipt_hash,
+};
+
+/// What happened in a run, in a form whose integrity can be checked.
+///
+/// The hash is taken over the canonical JSON of the document with `receipt_sha256` set to null; see
+/// [`receipt_hash`]. [`Receipt::with_hash`] is the last change to a receipt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Receipt {
+    /// Which run, when.
+    pub meta: RunMetadata,
+    /// Who did the work.
+    pub backend: BackendIdentity,
+    /// What the backend said it can do.
+    #[serde(default)]
+    pub capabilities: CapabilityManifest,
+    /// Whether the request was carried as it was or translated.
+    #[serde(default)]
+    pub mode: ExecutionMode,
+    /// The usage as the backend reported it.
+    #[serde(default)]
+    pub usage_raw: Value,
+    /// The usage in common terms.
+    #[serde(default)]
+    pub usage: UsageNormalized,
+    /// The events, where they are few enough to be embedded.
+    #[serde(default)]
+    pub trace: Vec<AgentEvent>,
+    /// Covers all events, embedded or not.
+    #[serde(default)]
+    pub trace_digest: Option<TraceDigest>,
+    /// What the run left behind besides the diff.
+    #[serde(default)]
+    pub artifacts: Vec<ArtifactRef>,
+    /// What the host itself saw in the workspace.
+    pub verification: VerificationReport,
+    /// How the workspace was prepared and what became of it.
+    #[serde(default)]
+    pub workspace: Option<WorkspaceReport>,
+    /// How the run ended.
+    pub outcome: Outcome,
+    /// Who or what stopped the run before its end.
+    #[serde(default)]
+    pub cancel_reason: Option<CancelReason>,
+    /// What went wrong.
+    #[serde(default)]
+    pub error: Option<AbpErrorDto>,
+    /// The plan the run followed.
+    #[serde(default)]
+    pub plan: Option<PlanReport>,
+    /// How the policy was held.
+    #[serde(default)]
+    pub enforcement: EnforcementReport,
+    /// What was changed to fit the client.
+    #[serde(default)]
+    pub adaptations: Vec<Adaptation>,
+    /// The hash of each member above, so that a failed verification can name the member.
+    #[serde(default)]
+    pub member_sha256: BTreeMap<String, String>,
+    /// The hash of the receipt.
+    #[serde(default)]
+    pub receipt_sha256: Option<String>,
+}
+
+impl Receipt {
+    /// Fills in the hashes. Nothing may be changed afterwards.
+    ///
+    /// # Errors
+    /// Fails where the receipt holds something canonical JSON cannot carry.
+    pub fn with_hash(mut self) -> Result<Self, ContractError> {
+        self.member_sha256 = member_digests(&self)?;
+        self.receipt_sha256 = Some(receipt_hash(&self)?);
+        Ok(self)
+    }
+}
+
+/// Which run, when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunMetadata {
+    /// The run.
+    pub run_id: Uuid,
+    /// The order it carried out.
+    pub work_order_id: Uuid,
+    /// The hash of that order's canonical JSON: task, policy and limits are bound by it.
+    #[serde(default)]
+    pub work_order_sha256: Option<String>,
+    /// The contract version of the receipt.
+    pub contract_version: String,
+    /// When the run began.
+    pub started_at: Timestamp,
+    /// `started_at` plus the duration by a monotonic clock.
+    pub finished_at: Timestamp,
+    /// How long it took.
+    pub duration_ms: u64,
+}
+
+/// Who did the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendIdentity {
+    /// The backend's stable name.
+    pub id: String,
+    /// The version of the agent or model behind it.
+    #[serde(default)]
+    pub backend_version: Option<String>,
+    /// The version of the adapter.
+    #[serde(default)]
+    pub adapter_version: Option<String>,
+}
+
+/// Usage in common terms; `null` is unknown, which is not zero.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UsageNormalized {
+    /// Tokens read.
+    pub input_tokens: Option<u64>,
+    /// Tokens written.
+    pub output_tokens: Option<u64>,
+    /// Tokens read from a cache.
+    pub cache_read_tokens: Option<u64>,
+    /// Tokens written to a cache.
+    pub cache_write_tokens: Option<u64>,
+    /// Requests, where a vendor bills by request.
+    pub request_units: Option<u64>,
+    /// The cost by the configured prices.
+    pub estimated_cost_usd: Option<f64>,
+}
+
+/// A digest over all events of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TraceDigest {
+    /// How many events.
+    pub count: u64,
+    /// SHA-256 over each event's canonical JSON followed by a newline.
+    pub sha256: String,
+    /// Whether `trace` holds them all.
+    pub embedded: bool,
+}
+
+/// Something a run left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArtifactRef {
+    /// What it is.
+    pub kind: String,
+    /// Where it is.
+    pub path: String,
+}
+
+/// What the host itself saw in the workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VerificationReport {
+    /// The changes, as a unified diff that `git apply` takes.
+    #[serde(default)]
+    pub git_diff: Option<String>,
+    /// The changes, in the form of `git status --porcelain=v1`.
+    #[serde(default)]
+    pub git_status: Option<String>,
+    /// Whether the host could verify the workspace and found nothing wrong.
+    pub harness_ok: bool,
+}
+
+/// How the workspace was prepared and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkspaceReport {
+    /// In place or on a copy.
+    pub mode: WorkspaceMode,
+    /// Files at the start.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The hash of the content manifest before the run.
+    pub baseline_sha256: String,
+    /// The hash of the content manifest after it.
+    #[serde(default)]
+    pub final_sha256: Option<String>,
+    /// How much changed; `null` where the workspace could not be verified.
+    #[serde(default)]
+    pub changes: Option<ChangeSummary>,
+    /// What was left out of the copy; at most the first thousand.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+    /// How much was left out.
+    #[serde(default)]
+    pub left_out_count: u64,
+    /// Whether the changes were applied to the source.
+    #[serde(default)]
+    pub applied: bool,
+}
+
+/// How much changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangeSummary {
+    /// Files added, changed or deleted.
+    pub files_changed: u64,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+}
+
+/// Something that was not staged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// The path in the source.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The backend finished its work.
+    Complete,
+    /// A limit stopped the run; what was done until then is recorded.
+    Partial,
+    /// The run failed.
+    Failed,
+    /// Somebody stopped the run.
+    Cancelled,
+}
+
+/// Who or what stopped a run before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// A person.
+    User,
+    /// The time limit.
+    Timeout,
+    /// The budget.
+    Budget,
+    /// The limit on turns.
+    TurnLimit,
+    /// The policy.
+    Policy,
+    /// Nobody followed the run any more.
+    Disconnect,
+    /// The host shut down.
+    Shutdown,
+}

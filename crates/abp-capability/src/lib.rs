@@ -1,0 +1,16 @@
+//! Negotiation: what a work order requires, against what a backend's manifest offers.
+//!
+//! Classification is that of the capability documentation: native, emulatable (emulated or
+//! restricted) or unsupported (also when absent). Whether a requirement's threshold is met is a
+//! second question, answered by [`unmet_requirements`].
+
+mod infer;
+mod negotiate;
+mod report;
+
+pub use abp_core::NegotiationResult;
+pub use infer::infer;
+pub use negotiate::{
+    SupportLevel, UnmetRequirement, check_capability, negotiate, unmet_requirements,
+};
+pub use report::{CompatibilityReport, generate_report, generate_report_for};

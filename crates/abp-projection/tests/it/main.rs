@@ -1,0 +1,5 @@
+//! Negotiation, emulation and choice, through their public interfaces.
+
+mod documented_api;
+mod negotiation;
+mod selection;

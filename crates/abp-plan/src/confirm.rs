@@ -1,0 +1,137 @@
+//! The plan on a certain manifest: the only thing a run can be given.
+
+use std::sync::Arc;
+
+use abp_capability::negotiate;
+use abp_core::{
+    CapabilityManifest, EmulationReport, EnforcementLevel, NegotiationResult, PlanReport, WorkOrder,
+};
+use abp_emulation::PostProcessor;
+use abp_projection::{Evaluation, Provision};
+
+use crate::{Payload, PlanError, RunPlan};
+
+/// A plan whose every decision was taken on the opened backend's manifest.
+///
+/// Only [`RunPlan::confirm`] makes one, and its parts can only be read.
+#[derive(Debug, Clone)]
+pub struct ConfirmedPlan {
+    order: Arc<WorkOrder>,
+    payload: Payload,
+    post: PostProcessor,
+    report: PlanReport,
+}
+
+/// The decisions that depend on a manifest.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    pub(crate) negotiation: NegotiationResult,
+    pub(crate) emulation: EmulationReport,
+    pub(crate) payload: Payload,
+    pub(crate) notes: Vec<String>,
+    post: PostProcessor,
+}
+
+impl ConfirmedPlan {
+    pub(crate) fn new(
+        plan: &RunPlan,
+        backend: &str,
+        manifest: &CapabilityManifest,
+        enforcement: EnforcementLevel,
+    ) -> Result<Self, PlanError> {
+        let evaluation = Evaluation::new(&plan.demands, manifest, enforcement, &plan.engine);
+        if !evaluation.is_eligible() {
+            return Err(PlanError::NotConfirmed {
+                backend: backend.to_owned(),
+                refusals: evaluation.refusals(),
+            });
+        }
+        let prepared = prepare(plan, manifest)?;
+        let mut selection = plan.projection.selection.clone();
+        if selection.selected != backend {
+            backend.clone_into(&mut selection.selected);
+        }
+        Ok(Self {
+            order: Arc::clone(&plan.order),
+            payload: prepared.payload,
+            post: prepared.post,
+            report: PlanReport {
+                requirements: plan.demands.requirements.clone(),
+                negotiation: prepared.negotiation,
+                selection,
+                emulation: prepared.emulation,
+                losses: Vec::new(),
+                notes: prepared.notes,
+            },
+        })
+    }
+
+    /// The order.
+    #[must_use]
+    pub fn order(&self) -> &WorkOrder {
+        &self.order
+    }
+
+    /// The backend.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.report.selection.selected
+    }
+
+    /// What is handed to the backend.
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// What is to be done with the answer.
+    #[must_use]
+    pub fn post(&self) -> &PostProcessor {
+        &self.post
+    }
+
+    /// The decisions, as the receipt carries them.
+    #[must_use]
+    pub fn report(&self) -> &PlanReport {
+        &self.report
+    }
+}
+
+pub(crate) fn prepare(
+    plan: &RunPlan,
+    manifest: &CapabilityManifest,
+) -> Result<Prepared, PlanError> {
+    // Enforcement does not depend on the manifest; it was judged where the candidate was.
+    let evaluation = Evaluation::new(
+        &plan.demands,
+        manifest,
+        EnforcementLevel::Kernel,
+        &plan.engine,
+    );
+    let mut payload = plan.payload.clone();
+    let emulation = match &mut payload {
+        Payload::Conversation { conversation } => plan
+            .engine
+            .apply(&evaluation.required_emulations(), conversation),
+        // Evaluation allows no emulation in passthrough.
+        Payload::VendorRequest { .. } => EmulationReport::default(),
+    };
+    let post = PostProcessor::new(&emulation, plan.output_schema.as_ref())?;
+    let waived = evaluation
+        .provisions
+        .iter()
+        .filter(|(_, provision)| *provision == Provision::Waived)
+        .map(|(requirement, _)| {
+            format!(
+                "{} was wished for and is not provided",
+                requirement.capability
+            )
+        });
+    Ok(Prepared {
+        negotiation: negotiate(manifest, &plan.demands.requirements),
+        emulation,
+        payload,
+        notes: plan.notes.iter().cloned().chain(waived).collect(),
+        post,
+    })
+}

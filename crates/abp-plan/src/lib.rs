@@ -1,0 +1,19 @@
+//! The plan of a run: negotiated, projected, emulated and lowered before anything happens.
+//!
+//! [`plan`] is a pure function from a work order and the candidate backends to a [`RunPlan`]. Once
+//! the chosen backend is open and its manifest is certain, [`RunPlan::confirm`] repeats the decisions
+//! on the real manifest and yields the [`ConfirmedPlan`]. A run can be given nothing else, and nothing
+//! but this crate can make one: what was decided here is what is dispatched.
+
+mod confirm;
+mod conversation;
+mod error;
+mod payload;
+mod plan;
+
+pub use abp_core::PlanReport;
+pub use abp_projection::Candidate;
+pub use confirm::ConfirmedPlan;
+pub use error::PlanError;
+pub use payload::Payload;
+pub use plan::{PlanSettings, RunPlan, plan};

@@ -1,0 +1,216 @@
+//! Planning a run.
+
+use std::sync::Arc;
+
+use abp_capability::infer;
+use abp_core::{
+    Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements,
+    EnforcementLevel, ExecutionMode, MinSupport, WorkOrder, validate_work_order, work_order_hash,
+};
+use abp_emulation::{EmulationConfig, EmulationEngine};
+use abp_projection::{Candidate, Demands, ProjectionMatrix, ProjectionResult};
+use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde_json::Value;
+
+use crate::confirm::{ConfirmedPlan, Prepared, prepare};
+use crate::conversation::conversation;
+use crate::{Payload, PlanError};
+
+/// What the operator configured about planning.
+#[derive(Debug, Clone, Default)]
+pub struct PlanSettings {
+    /// Emulation strategies that replace the defaults.
+    pub emulation: EmulationConfig,
+}
+
+/// A run as it would be carried out.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    pub(crate) order: Arc<WorkOrder>,
+    pub(crate) order_sha256: String,
+    pub(crate) mode: ExecutionMode,
+    pub(crate) demands: Demands,
+    pub(crate) engine: EmulationEngine,
+    pub(crate) payload: Payload,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) projection: ProjectionResult,
+    /// The decisions on the chosen backend's declared manifest, where it declares one.
+    preview: Option<Prepared>,
+}
+
+/// Plans a run: requires, negotiates, projects, emulates and lowers, in that order.
+///
+/// # Errors
+/// Fails, before anything happened, where the order is not valid or no candidate can carry it out.
+pub fn plan(
+    order: WorkOrder,
+    candidates: &[Candidate],
+    settings: &PlanSettings,
+) -> Result<RunPlan, PlanError> {
+    validate_work_order(&order).map_err(PlanError::Invalid)?;
+    let mode = order
+        .config
+        .execution_mode()
+        .map_err(|error| PlanError::Invalid(vec![error]))?;
+    let conversation = conversation(&order);
+    let output_schema = order.config.abp_setting("output_schema").cloned();
+    let demands = Demands {
+        requirements: requirements(&order, infer(&conversation), output_schema.is_some()),
+        min_enforcement: min_enforcement(&order)?,
+        may_emulate: mode == ExecutionMode::Mapped,
+    };
+    let engine = EmulationEngine::new(settings.emulation.clone());
+    let mut matrix = ProjectionMatrix::new(engine.clone());
+    for candidate in candidates {
+        matrix.register(candidate.clone());
+    }
+    let projection = matrix.project(&demands)?;
+    let (order_sha256, notes) = hash_admitted(&order)?;
+    let payload = match mode {
+        ExecutionMode::Mapped => Payload::Conversation { conversation },
+        ExecutionMode::Passthrough => Payload::passthrough(&order.config)?,
+    };
+    let mut plan = RunPlan {
+        order: Arc::new(order),
+        order_sha256,
+        mode,
+        demands,
+        engine,
+        payload,
+        output_schema,
+        notes,
+        projection,
+        preview: None,
+    };
+    let chosen = candidates
+        .iter()
+        .find(|candidate| candidate.backend == plan.projection.selected_backend);
+    if let Some(manifest) = chosen.and_then(|candidate| candidate.manifest.as_ref()) {
+        plan.preview = Some(prepare(&plan, manifest)?);
+    }
+    Ok(plan)
+}
+
+impl RunPlan {
+    /// The order.
+    #[must_use]
+    pub fn order(&self) -> &WorkOrder {
+        &self.order
+    }
+
+    /// The hash of the order.
+    #[must_use]
+    pub fn order_sha256(&self) -> &str {
+        &self.order_sha256
+    }
+
+    /// Whether the request is carried as it is or translated.
+    #[must_use]
+    pub fn mode(&self) -> ExecutionMode {
+        self.mode
+    }
+
+    /// The backends to open, in this order, until one is open and confirmed.
+    pub fn backends(&self) -> impl Iterator<Item = &str> {
+        let selection = &self.projection.selection;
+        std::iter::once(&selection.selected)
+            .chain(&selection.fallback_chain)
+            .map(String::as_str)
+    }
+
+    /// The choice of the backend, with every candidate's reasons.
+    #[must_use]
+    pub fn projection(&self) -> &ProjectionResult {
+        &self.projection
+    }
+
+    /// Repeats the decisions on the manifest of the opened backend.
+    ///
+    /// # Errors
+    /// Fails where the backend cannot do what is required; nothing has been sent to it yet.
+    pub fn confirm(
+        &self,
+        backend: &str,
+        manifest: &CapabilityManifest,
+        enforcement: EnforcementLevel,
+    ) -> Result<ConfirmedPlan, PlanError> {
+        ConfirmedPlan::new(self, backend, manifest, enforcement)
+    }
+}
+
+impl Serialize for RunPlan {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let preview = self.preview.as_ref();
+        let mut out = serializer.serialize_struct("RunPlan", 9)?;
+        out.serialize_field("work_order", &*self.order)?;
+        out.serialize_field("work_order_sha256", &self.order_sha256)?;
+        out.serialize_field("mode", &self.mode)?;
+        out.serialize_field("requirements", &self.demands.requirements)?;
+        out.serialize_field("selection", &self.projection.selection)?;
+        out.serialize_field("negotiation", &preview.map(|p| &p.negotiation))?;
+        out.serialize_field("emulation", &preview.map(|p| &p.emulation))?;
+        out.serialize_field("payload", preview.map_or(&self.payload, |p| &p.payload))?;
+        out.serialize_field("notes", preview.map_or(&self.notes, |p| &p.notes))?;
+        out.end()
+    }
+}
+
+/// Declared requirements first, then what follows from the order itself; the stricter threshold wins.
+fn requirements(
+    order: &WorkOrder,
+    inferred: CapabilityRequirements,
+    output_schema: bool,
+) -> CapabilityRequirements {
+    let schema = output_schema.then_some(CapabilityRequirement {
+        capability: Capability::StructuredOutputJsonSchema,
+        min_support: MinSupport::Emulated,
+    });
+    let mut merged: Vec<CapabilityRequirement> = Vec::new();
+    for requirement in order
+        .requirements
+        .required
+        .iter()
+        .cloned()
+        .chain(inferred.required)
+        .chain(schema)
+    {
+        match merged
+            .iter_mut()
+            .find(|known| known.capability == requirement.capability)
+        {
+            Some(known) => known.min_support = known.min_support.max(requirement.min_support),
+            None => merged.push(requirement),
+        }
+    }
+    CapabilityRequirements { required: merged }
+}
+
+fn min_enforcement(order: &WorkOrder) -> Result<EnforcementLevel, PlanError> {
+    let Some(demand) = order.config.abp_setting("enforcement") else {
+        return Ok(EnforcementLevel::Advisory);
+    };
+    serde_json::from_value(demand.clone()).map_err(|_| PlanError::Setting {
+        key: "enforcement",
+        problem: format!("is {demand}, expected \"kernel\", \"host\" or \"advisory\""),
+    })
+}
+
+/// The order's hash. Vendor settings are foreign JSON and may hold what canonical JSON cannot carry;
+/// what had to be changed for the hash is noted.
+fn hash_admitted(order: &WorkOrder) -> Result<(String, Vec<String>), PlanError> {
+    let mut notes = Vec::new();
+    let mut admitted = order.clone();
+    for (vendor, settings) in &mut admitted.config.vendor {
+        let result = abp_json::admit_value(std::mem::take(settings));
+        notes.extend(result.changes.into_iter().map(|change| {
+            format!(
+                "config.vendor.{vendor}{} is hashed as text: {}",
+                change.pointer, change.reason
+            )
+        }));
+        *settings = result.value;
+    }
+    Ok((work_order_hash(&admitted)?, notes))
+}

@@ -1,0 +1,238 @@
+//! A compiled list of patterns that says which of them matched.
+
+use std::path::Path;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use crate::{GlobError, check_limits};
+
+/// A compiled list of patterns, in the order they were given.
+#[derive(Debug, Clone)]
+pub struct GlobList {
+    patterns: Vec<String>,
+    /// What every match of a pattern begins with.
+    prefixes: Vec<String>,
+    set: GlobSet,
+}
+
+/// A pattern that matched, and its place in the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobMatch<'a> {
+    /// The pattern's place in the list, from 0.
+    pub index: usize,
+    /// The pattern as it was given.
+    pub pattern: &'a str,
+}
+
+impl GlobList {
+    /// Compiles a list in which a pattern matches exactly what it says.
+    ///
+    /// # Errors
+    /// Fails where a pattern is empty or malformed, or a limit of this crate is exceeded.
+    pub fn new(patterns: &[String]) -> Result<Self, GlobError> {
+        Self::compile(patterns, &[""])
+    }
+
+    /// Compiles a list of patterns for relative paths.
+    ///
+    /// A pattern that matches a directory also matches everything beneath it: `secrets` matches
+    /// `secrets/a/b`, and not `secrets.txt`. `./secrets`, `/secrets` and `secrets/` are read as
+    /// `secrets`: taken literally they could match no relative path at all, and a rule that protects
+    /// nothing while it looks as if it did is the worse reading.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn for_paths(patterns: &[String]) -> Result<Self, GlobError> {
+        let relative: Vec<String> = patterns.iter().map(|pattern| relative(pattern)).collect();
+        let mut list =
+            Self::compile(&relative, &["", "/**"]).map_err(|error| error.as_written(patterns))?;
+        list.patterns = patterns.to_vec();
+        Ok(list)
+    }
+
+    /// Adds every pattern once per suffix; the set's number of a glob is the pattern's index plus a
+    /// multiple of the list's length.
+    fn compile(patterns: &[String], suffixes: &[&str]) -> Result<Self, GlobError> {
+        check_limits(patterns)?;
+        let mut builder = GlobSetBuilder::new();
+        for suffix in suffixes {
+            for (index, pattern) in patterns.iter().enumerate() {
+                // An empty pattern matches nothing, which nobody can have meant.
+                if pattern.is_empty() {
+                    return Err(invalid(index, pattern, "it is empty".to_owned()));
+                }
+                let glob = Glob::new(&format!("{pattern}{suffix}"))
+                    .map_err(|error| invalid(index, pattern, error.kind().to_string()))?;
+                builder.add(glob);
+            }
+        }
+        let set = builder.build().map_err(|error| blame(patterns, &error))?;
+        Ok(Self {
+            patterns: patterns.to_vec(),
+            prefixes: patterns
+                .iter()
+                .map(|pattern| literal_prefix(pattern))
+                .collect(),
+            set,
+        })
+    }
+
+    /// The first pattern of the list that matches.
+    pub fn first_match(&self, path: impl AsRef<Path>) -> Option<GlobMatch<'_>> {
+        let matches = self.set.matches(path);
+        let index = matches
+            .iter()
+            .filter_map(|glob| glob.checked_rem(self.patterns.len()))
+            .min()?;
+        let pattern = self.patterns.get(index)?;
+        Some(GlobMatch { index, pattern })
+    }
+
+    /// Whether any pattern matches.
+    pub fn is_match(&self, path: impl AsRef<Path>) -> bool {
+        self.set.is_match(path)
+    }
+
+    /// Whether something beneath a directory could match, judged by how the patterns begin: `false`
+    /// is certain, so a walk may skip the directory.
+    pub fn may_match_beneath(&self, directory: impl AsRef<Path>) -> bool {
+        let mut directory = directory.as_ref().as_os_str().as_encoded_bytes().to_vec();
+        directory.push(b'/');
+        self.prefixes
+            .iter()
+            .map(String::as_bytes)
+            .any(|prefix| prefix.starts_with(&directory) || directory.starts_with(prefix))
+    }
+
+    /// The patterns as they were given.
+    #[must_use]
+    pub fn patterns(&self) -> &[String] {
+        &self.patterns
+    }
+
+    /// Whether the list has no patterns.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+}
+
+fn literal_prefix(pattern: &str) -> String {
+    pattern
+        .chars()
+        .take_while(|character| !"*?[{\\".contains(*character))
+        .collect()
+}
+
+fn relative(pattern: &str) -> String {
+    let mut rest = pattern;
+    while let Some(shorter) = rest.strip_prefix("./").or_else(|| rest.strip_prefix('/')) {
+        rest = shorter;
+    }
+    let rest = rest.trim_end_matches('/');
+    if rest == "." {
+        String::new()
+    } else {
+        rest.to_owned()
+    }
+}
+
+fn invalid(index: usize, pattern: &str, reason: String) -> GlobError {
+    GlobError::Invalid {
+        index,
+        pattern: pattern.to_owned(),
+        reason,
+    }
+}
+
+/// Names the pattern the set could not be built with; the set's own error does not.
+fn blame(patterns: &[String], error: &globset::Error) -> GlobError {
+    let alone = |pattern: &String| GlobSet::new(Glob::new(pattern).ok()).is_err();
+    let index = patterns.iter().position(alone).unwrap_or_default();
+    GlobError::TooComplex {
+        index,
+        pattern: patterns.get(index).cloned().unwrap_or_default(),
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn paths(pattern: &str) -> Result<GlobList, GlobError> {
+        GlobList::for_paths(&[pattern.to_owned()])
+    }
+
+    #[test]
+    fn a_path_pattern_covers_what_is_beneath() {
+        let check = |pattern: &str, path: &str, expected: bool| {
+            let found = paths(pattern).expect("pattern").is_match(path);
+            assert_eq!(found, expected, "{pattern:?} on {path:?}");
+        };
+        for written in ["secrets", "./secrets", "/secrets", "secrets/", ".//secrets//"] {
+            check(written, "secrets", true);
+            check(written, "secrets/a/b", true);
+            check(written, "secrets.txt", false);
+            check(written, "a/secrets", false);
+        }
+        check("**", "a", true);
+        check("**/.env", "a/b/.env/c", true);
+        check("{a,b}", "b/c", true);
+        check("a/**", "a", false);
+    }
+
+    #[test]
+    fn a_directory_is_skipped_only_where_nothing_can_match() {
+        let check = |pattern: &str, directory: &str, expected: bool| {
+            let found = paths(pattern).expect("pattern").may_match_beneath(directory);
+            assert_eq!(found, expected, "{pattern:?} beneath {directory:?}");
+        };
+        check("src/**", "src", true);
+        check("src/**", "src/a", true);
+        check("src/a/*.rs", "src", true);
+        check("src/a/*.rs", "src/b", false);
+        check("src/**", "srcs", false);
+        check("*.rs", "anything", true);
+    }
+
+    #[test]
+    fn a_refused_pattern_is_named() {
+        let patterns = |last: &str| vec!["fine".to_owned(), last.to_owned()];
+        for (pattern, reason) in [
+            ("", "it is empty"),
+            ("/", "it is empty"),
+            ("a{b", "unclosed alternate group"),
+            ("a[b", "unclosed character class"),
+            ("a\\", "dangling"),
+        ] {
+            let error = GlobList::for_paths(&patterns(pattern)).expect_err(pattern);
+            assert_eq!((error.index(), error.pattern()), (Some(1), Some(pattern)));
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the patterns, compiling and matching end, and neither panics.
+        #[test]
+        fn a11_any_list_is_refused_or_works(
+            patterns in prop::collection::vec("[a-c*?\\[\\]{},!/\\\\.-]{0,40}", 0..20),
+            path in "[a-c/.]{1,60}",
+        ) {
+            if let Ok(list) = GlobList::for_paths(&patterns) {
+                prop_assert_eq!(list.first_match(&path).is_some(), list.is_match(&path));
+            }
+        }
+
+        /// What matches a directory matches everything beneath, and skipping never loses a match.
+        #[test]
+        fn descent_is_closed(pattern in "[a-c*?/.]{1,12}", parent in "[a-c.]{1,4}(/[a-c.]{1,4}){0,2}", name in "[a-c.]{1,4}") {
+            let Ok(list) = paths(&pattern) else { return Ok(()) };
+            let child = format!("{parent}/{name}");
+            prop_assert!(!list.is_match(&parent) || list.is_match(&child));
+            prop_assert!(!list.is_match(&child) || list.may_match_beneath(&parent));
+        }
+    }
+}

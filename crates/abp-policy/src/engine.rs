@@ -1,0 +1,249 @@
+//! The compiled profile.
+
+use std::path::Path;
+
+use abp_core::PolicyProfile;
+use abp_glob::{GlobError, GlobList, GlobMatch};
+
+use crate::decision::Subject;
+use crate::network::{NetworkList, Target};
+use crate::path::why_not_normal;
+use crate::{ApprovedRead, ApprovedWrite, Decision, PolicyError, PolicyList, Rule, Verdict};
+
+/// A compiled policy profile.
+#[derive(Debug, Clone)]
+pub struct PolicyEngine {
+    profile: PolicyProfile,
+    allowed_tools: GlobList,
+    disallowed_tools: GlobList,
+    deny_read: GlobList,
+    deny_write: GlobList,
+    allow_network: NetworkList,
+    deny_network: NetworkList,
+    require_approval_for: GlobList,
+}
+
+impl PolicyEngine {
+    /// Compiles a profile.
+    ///
+    /// # Errors
+    /// Names the list and the pattern that is malformed or exceeds a limit.
+    pub fn new(profile: &PolicyProfile) -> Result<Self, PolicyError> {
+        fn compile<T>(
+            list: PolicyList,
+            patterns: &[String],
+            compile: impl Fn(&[String]) -> Result<T, GlobError>,
+        ) -> Result<T, PolicyError> {
+            compile(patterns).map_err(|problem| PolicyError::new(list, problem))
+        }
+        let PolicyProfile {
+            allowed_tools,
+            disallowed_tools,
+            deny_read,
+            deny_write,
+            allow_network,
+            deny_network,
+            require_approval_for,
+        } = profile;
+        Ok(Self {
+            allowed_tools: compile(PolicyList::AllowedTools, allowed_tools, GlobList::new)?,
+            disallowed_tools: compile(
+                PolicyList::DisallowedTools,
+                disallowed_tools,
+                GlobList::new,
+            )?,
+            deny_read: compile(PolicyList::DenyRead, deny_read, GlobList::for_paths)?,
+            deny_write: compile(PolicyList::DenyWrite, deny_write, GlobList::for_paths)?,
+            allow_network: compile(PolicyList::AllowNetwork, allow_network, NetworkList::new)?,
+            deny_network: compile(PolicyList::DenyNetwork, deny_network, NetworkList::new)?,
+            require_approval_for: compile(
+                PolicyList::RequireApprovalFor,
+                require_approval_for,
+                GlobList::new,
+            )?,
+            profile: profile.clone(),
+        })
+    }
+
+    /// Whether a tool may be used at all; [`Self::needs_approval`] says whether somebody must be
+    /// asked first, and [`Self::judge_tool`] answers both.
+    #[must_use]
+    pub fn can_use_tool(&self, name: &str) -> Decision {
+        let subject = Subject::new("tool", name);
+        if let Some(why) = why_not_a_tool(name) {
+            return Decision::refused(&subject, why);
+        }
+        if let Some(found) = self.disallowed_tools.first_match(name) {
+            return self.by_rule(Verdict::Deny, &subject, PolicyList::DisallowedTools, found);
+        }
+        match self.allowed_tools.first_match(name) {
+            Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowedTools, found),
+            None if self.allowed_tools.is_empty() => Decision::unnamed(&subject),
+            None => Decision::not_listed(&subject, PolicyList::AllowedTools),
+        }
+    }
+
+    /// Whether a tool that may be used needs a person's approval: [`Verdict::Ask`] or
+    /// [`Verdict::Allow`].
+    #[must_use]
+    pub fn needs_approval(&self, tool: &str) -> Decision {
+        let subject = Subject::new("tool", tool);
+        match self.require_approval_for.first_match(tool) {
+            Some(found) => self.by_rule(
+                Verdict::Ask,
+                &subject,
+                PolicyList::RequireApprovalFor,
+                found,
+            ),
+            None => Decision::unnamed(&subject),
+        }
+    }
+
+    /// Whether a tool is denied, has to be asked for, or may simply be used, in this order.
+    #[must_use]
+    pub fn judge_tool(&self, name: &str) -> Decision {
+        let usable = self.can_use_tool(name);
+        if !usable.is_allowed() {
+            return usable;
+        }
+        let approval = self.needs_approval(name);
+        if approval.is_allowed() {
+            usable
+        } else {
+            approval
+        }
+    }
+
+    /// Whether a path may be read. The path is the one the workspace resolved: relative to its
+    /// root, without `.` or `..`, and with every link followed.
+    #[must_use]
+    pub fn can_read_path(&self, path: &Path) -> Decision {
+        self.path_decision(PolicyList::DenyRead, &self.deny_read, path)
+    }
+
+    /// Whether a path may be written; the path has the form [`Self::can_read_path`] needs.
+    #[must_use]
+    pub fn can_write_path(&self, path: &Path) -> Decision {
+        self.path_decision(PolicyList::DenyWrite, &self.deny_write, path)
+    }
+
+    /// Whether a host may be reached, named as `host`, `host:port`, `[v6]` or `[v6]:port`.
+    ///
+    /// The caller must connect to the same text it asked about. A target without a port stands for
+    /// all ports: it is denied where one port is, and allowed only where all are.
+    #[must_use]
+    pub fn can_reach_network(&self, target: &str) -> Decision {
+        let subject = Subject::new("host", target);
+        let target = match Target::parse(target) {
+            Ok(target) => target,
+            Err(why) => return Decision::refused(&subject, why),
+        };
+        if let Some(found) = self.deny_network.touching(&target) {
+            return self.by_rule(Verdict::Deny, &subject, PolicyList::DenyNetwork, found);
+        }
+        match self.allow_network.covering(&target) {
+            Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowNetwork, found),
+            None if self.allow_network.is_empty() => Decision::unnamed(&subject),
+            None => Decision::not_listed(&subject, PolicyList::AllowNetwork),
+        }
+    }
+
+    /// Turns an allowed path into the token the workspace reads against.
+    ///
+    /// # Errors
+    /// The decision, where it is not to allow.
+    pub fn approve_read(&self, path: &Path) -> Result<ApprovedRead, Decision> {
+        let decision = self.can_read_path(path);
+        if decision.is_allowed() {
+            Ok(ApprovedRead::new(path))
+        } else {
+            Err(decision)
+        }
+    }
+
+    /// Turns an allowed path into the token the workspace writes against.
+    ///
+    /// # Errors
+    /// The decision, where it is not to allow.
+    pub fn approve_write(&self, path: &Path) -> Result<ApprovedWrite, Decision> {
+        let decision = self.can_write_path(path);
+        if decision.is_allowed() {
+            Ok(ApprovedWrite::new(path))
+        } else {
+            Err(decision)
+        }
+    }
+
+    /// Every rule of the profile, in the profile's order.
+    pub fn rules(&self) -> impl Iterator<Item = Rule> {
+        let lists = [
+            PolicyList::AllowedTools,
+            PolicyList::DisallowedTools,
+            PolicyList::DenyRead,
+            PolicyList::DenyWrite,
+            PolicyList::AllowNetwork,
+            PolicyList::DenyNetwork,
+            PolicyList::RequireApprovalFor,
+        ];
+        lists.into_iter().flat_map(|list| {
+            let numbered = self.patterns(list).iter().enumerate();
+            numbered.map(move |(index, pattern)| Rule {
+                list,
+                pattern: pattern.clone(),
+                index,
+            })
+        })
+    }
+
+    fn path_decision(&self, list: PolicyList, denied: &GlobList, path: &Path) -> Decision {
+        let shown = path.to_string_lossy();
+        let subject = Subject::new("path", &shown);
+        if let Some(why) = why_not_normal(path) {
+            return Decision::refused(&subject, why);
+        }
+        match denied.first_match(path) {
+            Some(found) => self.by_rule(Verdict::Deny, &subject, list, found),
+            None => Decision::unnamed(&subject),
+        }
+    }
+
+    /// Names a rule as the profile writes it; the compiled pattern may be a normalised form.
+    fn by_rule(
+        &self,
+        verdict: Verdict,
+        subject: &Subject<'_>,
+        list: PolicyList,
+        found: GlobMatch<'_>,
+    ) -> Decision {
+        let written = self.patterns(list).get(found.index).map(String::as_str);
+        let rule = Rule {
+            list,
+            pattern: written.unwrap_or(found.pattern).to_owned(),
+            index: found.index,
+        };
+        Decision::by_rule(verdict, subject, rule)
+    }
+
+    fn patterns(&self, list: PolicyList) -> &[String] {
+        match list {
+            PolicyList::AllowedTools => &self.profile.allowed_tools,
+            PolicyList::DisallowedTools => &self.profile.disallowed_tools,
+            PolicyList::DenyRead => &self.profile.deny_read,
+            PolicyList::DenyWrite => &self.profile.deny_write,
+            PolicyList::AllowNetwork => &self.profile.allow_network,
+            PolicyList::DenyNetwork => &self.profile.deny_network,
+            PolicyList::RequireApprovalFor => &self.profile.require_approval_for,
+        }
+    }
+}
+
+/// Why a name cannot be a tool's: whoever runs it may trim it and then run a denied tool.
+fn why_not_a_tool(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("the name is empty");
+    }
+    if name.contains(char::is_control) {
+        return Some("the name contains a control character");
+    }
+    (name.trim() != name).then_some("the name begins or ends with whitespace")
+}

@@ -1,0 +1,24 @@
+//! Answers what a run may do: which tools it may use, which paths it may read and write, which
+//! hosts it may reach, and for which tools a person is asked.
+//!
+//! [`PolicyEngine`] compiles a [`PolicyProfile`](abp_core::PolicyProfile) once and then only
+//! computes: no files, no clock, no network. Deny always wins over allow, an empty profile allows
+//! everything, and every [`Decision`] names the [`Rule`] that made it.
+//!
+//! Invariants:
+//! - Decisions are taken on names in one form only. A path must be the resolved one, relative to
+//!   the workspace, and a host must be written plainly; other spellings are denied rather than
+//!   interpreted, so no second reading of the same name can slip past a rule.
+//! - [`ApprovedRead`] and [`ApprovedWrite`] can only come from an engine that allowed the path. The
+//!   workspace reads and writes only against them.
+
+mod decision;
+mod engine;
+mod error;
+mod network;
+mod path;
+
+pub use decision::{Decision, PolicyList, Rule, Verdict};
+pub use engine::PolicyEngine;
+pub use error::PolicyError;
+pub use path::{ApprovedRead, ApprovedWrite};

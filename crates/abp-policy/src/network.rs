@@ -1,0 +1,181 @@
+//! Hosts in the one form that rules are decided on, and the patterns that name them.
+//!
+//! A rule is worth as much as the agreement between the one who checks a host and the one who
+//! connects to it. Spellings that readers disagree about (user information, percent signs,
+//! non-ASCII names, `127.1`, empty labels) are therefore refused, not interpreted.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use abp_glob::{GlobError, GlobList, GlobMatch};
+
+const MAX_HOST_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
+
+/// A host as it is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Lower case, without a trailing dot; addresses in their shortest form, without brackets.
+    host: String,
+    port: Option<u16>,
+}
+
+impl Target {
+    /// Reads `host`, `host:port`, an address, `[v6]` or `[v6]:port`.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        refuse_odd_bytes(text)?;
+        let (host, port) = split_port(text);
+        let port = match port {
+            None => None,
+            Some(digits) => Some(parse_port(digits)?),
+        };
+        let host = normal_host(host)?;
+        Ok(Self { host, port })
+    }
+}
+
+/// A list of host patterns.
+#[derive(Debug, Clone)]
+pub(crate) struct NetworkList {
+    /// `host/port` globs. A host has no slash, so the one slash of pattern and target always meet.
+    full: GlobList,
+    /// The same patterns without their ports, for targets whose port is not known.
+    hosts: GlobList,
+}
+
+impl NetworkList {
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, GlobError> {
+        let mut full = Vec::with_capacity(patterns.len());
+        let mut hosts = Vec::with_capacity(patterns.len());
+        for (index, pattern) in patterns.iter().enumerate() {
+            let (host, port) = parse_pattern(pattern).map_err(|reason| GlobError::Invalid {
+                index,
+                pattern: pattern.clone(),
+                reason: reason.to_owned(),
+            })?;
+            full.push(format!("{host}/{port}"));
+            hosts.push(host);
+        }
+        Ok(Self {
+            full: GlobList::new(&full).map_err(|error| error.as_written(patterns))?,
+            hosts: GlobList::new(&hosts).map_err(|error| error.as_written(patterns))?,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// The first pattern that covers the target for certain.
+    pub(crate) fn covering(&self, target: &Target) -> Option<GlobMatch<'_>> {
+        let mut candidate = format!("{}/", target.host);
+        if let Some(port) = target.port {
+            let _ = write!(candidate, "{port}");
+        }
+        self.full.first_match(Path::new(&candidate))
+    }
+
+    /// The first pattern that may cover the target: without a port, any port may be meant.
+    pub(crate) fn touching(&self, target: &Target) -> Option<GlobMatch<'_>> {
+        match target.port {
+            Some(_) => self.covering(target),
+            None => self.hosts.first_match(Path::new(&target.host)),
+        }
+    }
+}
+
+fn refuse_odd_bytes(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        return Err("the host is empty");
+    }
+    text.bytes().try_for_each(|byte| match byte {
+        0..=b' ' | 0x7f => Err("the host contains whitespace or a control byte"),
+        0x80.. => Err("the host is not ASCII; write it in its `xn--` form"),
+        b'@' => Err("the host contains user information"),
+        b'%' => Err("the host contains a percent sign"),
+        b'/' => Err("only a host or host:port can be named, not a URL"),
+        _ => Ok(()),
+    })
+}
+
+/// Splits off the text after the colon that separates a port. Brackets count as those of an IPv6
+/// address when a colon stands between them; in a pattern they may also be a class.
+fn split_port(text: &str) -> (&str, Option<&str>) {
+    if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        && address.contains(':')
+    {
+        return match rest.strip_prefix(':') {
+            Some(port) => (address, Some(port)),
+            None if rest.is_empty() => (address, None),
+            None => (text, None),
+        };
+    }
+    match text.split_once(':') {
+        Some((host, port)) if !port.contains(':') => (host, Some(port)),
+        _ => (text, None),
+    }
+}
+
+fn parse_port(digits: &str) -> Result<u16, &'static str> {
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    match digits.parse() {
+        Ok(port) if plain => Ok(port),
+        _ => Err("the port is not a number from 1 to 65535"),
+    }
+}
+
+fn normal_host(host: &str) -> Result<String, &'static str> {
+    if host.contains(':') {
+        let address: Ipv6Addr = host
+            .parse()
+            .map_err(|_| "the host is not a valid IPv6 address")?;
+        // A mapped address reaches the IPv4 host, so it must meet that host's rules.
+        return Ok(match address.to_ipv4_mapped() {
+            Some(mapped) => mapped.to_string(),
+            None => address.to_string(),
+        });
+    }
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    if name.len() > MAX_HOST_BYTES {
+        return Err("the host is longer than 253 bytes");
+    }
+    for label in name.split('.') {
+        if label.is_empty() {
+            return Err("the host has an empty label");
+        }
+        if label.len() > MAX_LABEL_BYTES {
+            return Err("the host has a label longer than 63 bytes");
+        }
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !label.bytes().all(plain) {
+            return Err("the host contains a byte that no host name has");
+        }
+    }
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let numeric = last.bytes().all(|byte| byte.is_ascii_digit())
+        || last
+            .strip_prefix("0x")
+            .is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if numeric && name.parse::<Ipv4Addr>().is_err() {
+        return Err("the host is a number but not an IPv4 address in its plain form");
+    }
+    Ok(name)
+}
+
+/// The host part and the port part of a pattern, `*` where it has no port.
+fn parse_pattern(pattern: &str) -> Result<(String, String), &'static str> {
+    refuse_odd_bytes(pattern)?;
+    let (host, port) = split_port(pattern);
+    let port = match port {
+        None | Some("*") => "*".to_owned(),
+        Some(digits) => parse_port(digits)?.to_string(),
+    };
+    let is_glob = host.contains(['*', '?', '[', ']', '{', '}', ',', '\\']);
+    let host = if is_glob {
+        host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+    } else {
+        normal_host(host)?
+    };
+    Ok((host, port))
+}

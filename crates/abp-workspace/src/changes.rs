@@ -1,0 +1,327 @@
+//! What a run changed, from two manifests, in the forms git gives it.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use abp_core::ChangeSummary;
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+use crate::diff::{DiffWriter, Side};
+use crate::dir::Dir;
+use crate::manifest::{Entry, EntryKind, Manifest};
+use crate::pack::MAX_PACKED_BYTES;
+use crate::prepared::{Baseline, read_limited};
+use crate::quote::status_name;
+
+/// What a run changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    files: Vec<FileChange>,
+    status: String,
+    diff: String,
+    manifest: Manifest,
+    manifest_sha256: String,
+}
+
+/// One changed path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileChange {
+    /// The path relative to the root.
+    pub path: PathBuf,
+    /// What happened to it.
+    pub kind: ChangeKind,
+    /// What was there at the start.
+    pub before: Option<Entry>,
+    /// What is there now.
+    pub after: Option<Entry>,
+    /// How the diff carries the content.
+    pub content: ContentChange,
+}
+
+/// What happened to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// It is new. For a directory: it is new and empty.
+    Added,
+    /// Its content or its link target changed, perhaps its mode too.
+    Modified,
+    /// It is gone. For a directory: it was empty before.
+    Deleted,
+    /// It became something else, such as a link where a file was.
+    TypeChanged,
+    /// Only its permission bits changed.
+    ModeChanged,
+    /// It now is something a diff cannot carry: see [`SpecialKind`](crate::SpecialKind).
+    Special,
+}
+
+/// How the diff carries the content of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ContentChange {
+    /// The content did not change, or there is none.
+    None,
+    /// By lines.
+    Text {
+        /// Lines added.
+        insertions: u64,
+        /// Lines removed.
+        deletions: u64,
+    },
+    /// As a binary patch.
+    Binary,
+    /// Not at all: it is too large, and only the hashes in the entries tell it. The diff then does
+    /// not apply at this path.
+    Omitted,
+}
+
+impl Changes {
+    /// The changes in the form of `git status --porcelain=v1`: what was there at the start first,
+    /// then what is new, each sorted. New files are listed one by one. What git cannot express is
+    /// listed as well: an empty directory ends in a slash, and FIFOs, sockets, devices and nested
+    /// repositories are listed as new.
+    #[must_use]
+    pub fn git_status(&self) -> String {
+        self.status.clone()
+    }
+
+    /// The changes as a patch that `git apply` takes, new, deleted and binary files, modes and
+    /// links included. Not in it: what git cannot express (see [`Self::git_status`]), permission
+    /// bits other than the executable one, and contents too large ([`ContentChange::Omitted`]).
+    #[must_use]
+    pub fn git_diff(&self) -> String {
+        self.diff.clone()
+    }
+
+    /// The changed paths, sorted.
+    #[must_use]
+    pub fn files(&self) -> &[FileChange] {
+        &self.files
+    }
+
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// What the workspace holds now.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The hash of what the workspace holds now.
+    #[must_use]
+    pub fn manifest_sha256(&self) -> &str {
+        &self.manifest_sha256
+    }
+
+    /// The size of the diff.
+    #[must_use]
+    pub fn summary(&self) -> ChangeSummary {
+        let mut summary = ChangeSummary {
+            files_changed: self.files.len() as u64,
+            ..ChangeSummary::default()
+        };
+        for file in &self.files {
+            if let ContentChange::Text {
+                insertions,
+                deletions,
+            } = file.content
+            {
+                summary.insertions += insertions;
+                summary.deletions += deletions;
+            }
+        }
+        summary
+    }
+}
+
+/// A path in either of two manifests, where they differ.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Difference<'a> {
+    pub(crate) before: Option<&'a Entry>,
+    pub(crate) after: Option<&'a Entry>,
+}
+
+impl<'a> Difference<'a> {
+    pub(crate) fn path(&self) -> &'a [u8] {
+        self.after.or(self.before).map_or(b"", Entry::path_bytes)
+    }
+}
+
+/// Every path at which two manifests differ, sorted.
+pub(crate) fn differences<'a>(before: &'a Manifest, after: &'a Manifest) -> Vec<Difference<'a>> {
+    let mut found = Vec::new();
+    let mut old = before.entries().iter().peekable();
+    let mut new = after.entries().iter().peekable();
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return found,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.path_bytes().cmp(new.path_bytes()),
+        };
+        let difference = Difference {
+            before: if order.is_le() { old.next() } else { None },
+            after: if order.is_ge() { new.next() } else { None },
+        };
+        if difference.before != difference.after {
+            found.push(difference);
+        }
+    }
+}
+
+/// Turns two manifests into changes, fetching the contents that differ.
+pub(crate) struct Collector<'a> {
+    root: &'a Dir,
+    baseline: &'a Baseline,
+    diff: DiffWriter,
+}
+
+impl<'a> Collector<'a> {
+    pub(crate) fn new(root: &'a Dir, baseline: &'a Baseline) -> Self {
+        Self {
+            root,
+            baseline,
+            diff: DiffWriter::new(),
+        }
+    }
+
+    pub(crate) fn collect(mut self, after: Manifest) -> Result<Changes, Error> {
+        let mut files = Vec::new();
+        for difference in differences(&self.baseline.manifest, &after) {
+            let Some(kind) = self.kind(&difference, &after) else {
+                continue;
+            };
+            let content = self.content(&difference)?;
+            let shown = difference.after.or(difference.before).map(Entry::path);
+            files.push(FileChange {
+                path: shown.map(Path::to_owned).unwrap_or_default(),
+                kind,
+                before: difference.before.cloned(),
+                after: difference.after.cloned(),
+                content,
+            });
+        }
+        Ok(Changes {
+            status: status(&files),
+            diff: self.diff.finish(),
+            manifest_sha256: after.sha256(),
+            manifest: after,
+            files,
+        })
+    }
+
+    /// The kind of a change; none for a directory that came or went with its content.
+    fn kind(&self, difference: &Difference<'_>, after: &Manifest) -> Option<ChangeKind> {
+        let is_dir = |entry: &Entry| entry.kind() == EntryKind::Directory;
+        match (difference.before, difference.after) {
+            (_, Some(new)) if matches!(new.kind(), EntryKind::Special(_)) => {
+                Some(ChangeKind::Special)
+            }
+            (None, Some(new)) if is_dir(new) && after.has_children(new.path_bytes()) => None,
+            (None, _) => Some(ChangeKind::Added),
+            (Some(old), None)
+                if is_dir(old) && self.baseline.manifest.has_children(old.path_bytes()) =>
+            {
+                None
+            }
+            (Some(_), None) => Some(ChangeKind::Deleted),
+            (Some(old), Some(new)) if old.kind() != new.kind() => Some(ChangeKind::TypeChanged),
+            (Some(old), Some(new)) if old.sha256() != new.sha256() => Some(ChangeKind::Modified),
+            (Some(_), Some(_)) => Some(ChangeKind::ModeChanged),
+        }
+    }
+
+    /// Writes the difference of the contents into the diff.
+    fn content(&mut self, difference: &Difference<'_>) -> Result<ContentChange, Error> {
+        let old = match difference.before {
+            Some(entry) => self.old_side(entry)?,
+            None => None,
+        };
+        let new = match difference.after {
+            Some(entry) => self.new_side(entry)?,
+            None => None,
+        };
+        Ok(self
+            .diff
+            .write(difference.path(), old.as_ref(), new.as_ref()))
+    }
+
+    fn old_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
+        if entry.kind() != EntryKind::File {
+            return Ok(Side::of_link(entry));
+        }
+        let manifest = &self.baseline.manifest;
+        let position = manifest
+            .index_of(entry.path_bytes())
+            .and_then(|index| self.baseline.packed_at.get(index));
+        let Some(position) = position.copied().flatten() else {
+            return Ok(Some(Side::of_file(entry, None)));
+        };
+        let damaged = || Error::BaselineDamaged {
+            path: entry.path().to_owned(),
+        };
+        let bytes = self
+            .baseline
+            .pack
+            .read(position, entry.size())
+            .map_err(|_| damaged())?;
+        if Sha256::digest(&bytes).as_slice() != entry.sha256() {
+            return Err(damaged());
+        }
+        Ok(Some(Side::of_file(entry, Some(bytes))))
+    }
+
+    fn new_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
+        if entry.kind() != EntryKind::File {
+            return Ok(Side::of_link(entry));
+        }
+        if entry.size() > MAX_PACKED_BYTES {
+            return Ok(Some(Side::of_file(entry, None)));
+        }
+        let changed = || Error::ChangedMeanwhile {
+            path: entry.path().to_owned(),
+        };
+        let opened = self
+            .root
+            .open_parent(entry.path_bytes())
+            .and_then(|(dir, name)| dir.open_file(name));
+        let (file, stat) = opened.map_err(|_| changed())?;
+        let bytes = read_limited(file, &stat, entry.path(), MAX_PACKED_BYTES)?;
+        if Sha256::digest(&bytes).as_slice() != entry.sha256() {
+            return Err(changed());
+        }
+        Ok(Some(Side::of_file(entry, Some(bytes))))
+    }
+}
+
+fn status(files: &[FileChange]) -> String {
+    let (mut known, mut new) = (String::new(), String::new());
+    for file in files {
+        let entry = file.after.as_ref().or(file.before.as_ref());
+        let mut name = entry
+            .map(|entry| entry.path_bytes().to_vec())
+            .unwrap_or_default();
+        if entry.is_some_and(|entry| entry.kind() == EntryKind::Directory) {
+            name.push(b'/');
+        }
+        let name = status_name(&name);
+        let mark = match file.kind {
+            _ if file.before.is_none() => {
+                new.push_str(&format!("?? {name}\n"));
+                continue;
+            }
+            ChangeKind::Deleted => 'D',
+            ChangeKind::TypeChanged | ChangeKind::Special => 'T',
+            ChangeKind::Added | ChangeKind::Modified | ChangeKind::ModeChanged => 'M',
+        };
+        known.push_str(&format!(" {mark} {name}\n"));
+    }
+    known + &new
+}

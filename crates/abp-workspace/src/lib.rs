@@ -1,0 +1,42 @@
+//! The directory a run works on: staged from a source, handed to an agent, verified and applied.
+//!
+//! [`WorkspaceManager::prepare`] copies the source into a stage (or takes it in place) and records
+//! a content [`Manifest`] and the original bytes outside the agent's reach.
+//! [`PreparedWorkspace::changes`] compares that record with what is there afterwards and prints the
+//! difference in git's forms; [`PreparedWorkspace::apply_to_source`] makes it in the source.
+//!
+//! Invariants:
+//! - Every descent goes through directory handles with `openat2`, beneath the root and without
+//!   following links. No path is checked as text and then opened as text.
+//! - Git is never run: an agent-writable tree can make it execute host code, and can make it hide
+//!   changes. The manifest sees everything in a stage, ignored files included.
+//! - FIFOs, sockets and devices are never opened.
+//! - Tools read and write only against tokens of the policy, and only at resolved paths.
+//! - A failed preparation leaves nothing behind; a conflicting application changes nothing.
+//!
+//! The crate blocks; callers on an async runtime run it on a blocking thread. It needs Linux 5.6.
+
+mod apply;
+mod binary;
+mod changes;
+mod diff;
+mod dir;
+mod error;
+mod ingest;
+mod limits;
+mod manager;
+mod manifest;
+mod pack;
+mod prepared;
+mod quote;
+mod remove;
+mod resolve;
+mod selection;
+mod walk;
+
+pub use changes::{ChangeKind, Changes, ContentChange, FileChange};
+pub use error::Error;
+pub use limits::StageLimits;
+pub use manager::WorkspaceManager;
+pub use manifest::{Entry, EntryKind, Manifest, SpecialKind};
+pub use prepared::{PreparedWorkspace, WriteKind};

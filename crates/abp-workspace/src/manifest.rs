@@ -1,0 +1,246 @@
+//! The content manifest: what a tree is, in a form that two moments can be compared by.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::dir::path_of;
+
+/// Everything in a tree, sorted by the bytes of the paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Manifest {
+    entries: Vec<Entry>,
+}
+
+/// One name in a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    path: Vec<u8>,
+    kind: EntryKind,
+    mode: u32,
+    size: u64,
+    sha256: [u8; 32],
+    target: Vec<u8>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// Something whose content is not recorded.
+    Special(SpecialKind),
+}
+
+/// What has a name but no recorded content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SpecialKind {
+    /// A FIFO, socket or device; never opened.
+    Device,
+    /// Repository metadata (`.git`); recorded as present, never looked into.
+    Repository,
+    /// A state directory of the backplane where none belongs.
+    State,
+    /// A file or directory that cannot be read.
+    Unreadable,
+    /// A directory beneath the greatest depth.
+    TooDeep,
+}
+
+impl Entry {
+    pub(crate) fn file(path: &[u8], mode: u32, size: u64, sha256: [u8; 32]) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind: EntryKind::File,
+            mode: mode & 0o7777,
+            size,
+            sha256,
+            target: Vec::new(),
+        }
+    }
+
+    pub(crate) fn directory(path: &[u8], mode: u32) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind: EntryKind::Directory,
+            mode: mode & 0o7777,
+            size: 0,
+            sha256: [0; 32],
+            target: Vec::new(),
+        }
+    }
+
+    pub(crate) fn symlink(path: &[u8], target: Vec<u8>) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind: EntryKind::Symlink,
+            mode: 0o777,
+            size: target.len() as u64,
+            sha256: Sha256::digest(&target).into(),
+            target,
+        }
+    }
+
+    pub(crate) fn special(path: &[u8], kind: SpecialKind) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind: EntryKind::Special(kind),
+            mode: 0,
+            size: 0,
+            sha256: [0; 32],
+            target: Vec::new(),
+        }
+    }
+
+    /// The path relative to the root.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        path_of(&self.path)
+    }
+
+    pub(crate) fn path_bytes(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> EntryKind {
+        self.kind
+    }
+
+    /// The permission bits, set-id and sticky bits included.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The size of a file, or the length of a link's target.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The SHA-256 of a file's content or of a link's target.
+    #[must_use]
+    pub const fn sha256(&self) -> &[u8; 32] {
+        &self.sha256
+    }
+
+    /// The target of a link, empty for everything else.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        path_of(&self.target)
+    }
+
+    pub(crate) fn target_bytes(&self) -> &[u8] {
+        &self.target
+    }
+
+    /// The bytes the entry contributes to the manifest's hash. Every part of variable length is
+    /// preceded by its length, so no two entries have the same form.
+    fn feed(&self, hasher: &mut Sha256) {
+        hasher.update((self.path.len() as u64).to_be_bytes());
+        hasher.update(&self.path);
+        hasher.update(self.kind.tag());
+        hasher.update(self.mode.to_be_bytes());
+        hasher.update(self.size.to_be_bytes());
+        hasher.update(self.sha256);
+        hasher.update((self.target.len() as u64).to_be_bytes());
+        hasher.update(&self.target);
+    }
+}
+
+impl EntryKind {
+    const fn tag(self) -> [u8; 2] {
+        match self {
+            Self::File => *b"f ",
+            Self::Directory => *b"d ",
+            Self::Symlink => *b"l ",
+            Self::Special(SpecialKind::Device) => *b"sd",
+            Self::Special(SpecialKind::Repository) => *b"sg",
+            Self::Special(SpecialKind::State) => *b"sb",
+            Self::Special(SpecialKind::Unreadable) => *b"su",
+            Self::Special(SpecialKind::TooDeep) => *b"st",
+        }
+    }
+}
+
+impl Manifest {
+    pub(crate) fn new(mut entries: Vec<Entry>) -> Self {
+        entries.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        Self { entries }
+    }
+
+    /// The entries, sorted by the bytes of their paths.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The entry of a path.
+    #[must_use]
+    pub fn get(&self, path: &Path) -> Option<&Entry> {
+        self.index_of(path.as_os_str().as_encoded_bytes())
+            .and_then(|index| self.entries.get(index))
+    }
+
+    pub(crate) fn index_of(&self, path: &[u8]) -> Option<usize> {
+        self.entries
+            .binary_search_by(|entry| entry.path.as_slice().cmp(path))
+            .ok()
+    }
+
+    /// Whether a directory has anything in it.
+    pub(crate) fn has_children(&self, directory: &[u8]) -> bool {
+        let mut prefix = directory.to_vec();
+        prefix.push(b'/');
+        let at = self.entries.partition_point(|entry| entry.path < prefix);
+        self.entries
+            .get(at)
+            .is_some_and(|entry| entry.path.starts_with(&prefix))
+    }
+
+    /// The number of regular files and links.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.contents().count() as u64
+    }
+
+    /// The bytes in all of them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.contents().map(|entry| entry.size).sum()
+    }
+
+    /// The hash of the whole manifest, in lower-case hexadecimal.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        let mut hasher = Sha256::new();
+        hasher.update(b"abp content manifest 1\n");
+        for entry in &self.entries {
+            entry.feed(&mut hasher);
+        }
+        hex(&hasher.finalize())
+    }
+
+    fn contents(&self) -> impl Iterator<Item = &Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Symlink))
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! The original bytes of every file, in one file outside the agent's tree.
+//!
+//! A diff needs the old content, and neither the source (which may change during the run) nor the
+//! stage (which the agent changes) can be asked for it later. The pack is written in the same pass
+//! that copies and hashes, one after the other, which costs little; what is read back is checked
+//! against the manifest.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+
+/// Larger files are not packed; a diff then names their hashes only.
+pub(crate) const MAX_PACKED_BYTES: u64 = 64 * 1024 * 1024;
+
+const WRITE_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// A pack being written.
+#[derive(Debug)]
+pub(crate) struct PackWriter {
+    file: BufWriter<File>,
+    length: u64,
+}
+
+/// A finished pack.
+#[derive(Debug)]
+pub(crate) struct Pack {
+    file: File,
+}
+
+impl PackWriter {
+    pub(crate) fn new(file: File) -> Self {
+        Self {
+            file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file),
+            length: 0,
+        }
+    }
+
+    /// Where the next byte goes.
+    pub(crate) fn position(&self) -> u64 {
+        self.length
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Takes back everything from `position` on.
+    pub(crate) fn truncate(&mut self, position: u64) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(position))?;
+        self.file.get_ref().set_len(position)?;
+        self.length = position;
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> io::Result<Pack> {
+        let file = self
+            .file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
+        Ok(Pack { file })
+    }
+}
+
+impl Pack {
+    pub(crate) fn read(&self, position: u64, size: u64) -> io::Result<Vec<u8>> {
+        let size = usize::try_from(size).map_err(io::Error::other)?;
+        let mut bytes = vec![0; size];
+        self.file.read_exact_at(&mut bytes, position)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,226 @@
+//! Which paths of the source belong to the workspace: include and exclude globs, and `.gitignore`.
+//!
+//! An exclude wins over everything. Where there are includes, only what they name is taken and
+//! `.gitignore` is not asked; where there are none, everything is taken that no `.gitignore` of the
+//! tree hides. Settings outside the tree (`.git/info/exclude`, a user's global ignores, the
+//! `.gitignore` of directories above the root) have no say: the result depends on the tree alone.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use abp_core::WorkspaceSpec;
+use abp_glob::{GlobList, IncludeExcludeGlobs, MatchDecision, check_limits};
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::io::Errno;
+
+use crate::Error;
+use crate::dir::{Dir, path_of};
+use crate::quote::display_path;
+
+const GITIGNORE: &[u8] = b".gitignore";
+const MAX_GITIGNORE_BYTES: u64 = 1024 * 1024;
+
+/// The rules of one workspace, and the `.gitignore` files met so far.
+#[derive(Debug, Clone)]
+pub(crate) struct Selection {
+    globs: IncludeExcludeGlobs,
+    respect_gitignore: bool,
+    ignored_files: IgnoredFiles,
+    /// By the directory they stand in.
+    gitignores: BTreeMap<Vec<u8>, Gitignore>,
+    frozen: bool,
+}
+
+/// What becomes of single files that a `.gitignore` hides; hidden directories are always left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IgnoredFiles {
+    /// They are left out.
+    Leave,
+    /// They belong to the workspace.
+    Take,
+}
+
+/// Whether a path belongs to the workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Take,
+    Leave { reason: String },
+}
+
+impl Selection {
+    pub(crate) fn new(spec: &WorkspaceSpec, ignored_files: IgnoredFiles) -> Result<Self, Error> {
+        let compile = |list, patterns: &[String]| {
+            GlobList::for_paths(patterns).map_err(|problem| Error::Pattern { list, problem })
+        };
+        let include = compile("include", &spec.include)?;
+        let exclude = compile("exclude", &spec.exclude)?;
+        Ok(Self {
+            respect_gitignore: spec.respect_gitignore && include.is_empty(),
+            globs: IncludeExcludeGlobs::from_lists(include, exclude),
+            ignored_files,
+            gitignores: BTreeMap::new(),
+            frozen: false,
+        })
+    }
+
+    /// Reads no more `.gitignore` files: from now on they may be the agent's.
+    pub(crate) fn frozen(mut self) -> Self {
+        self.frozen = true;
+        self
+    }
+
+    /// Whether only what include patterns name is taken.
+    pub(crate) fn has_includes(&self) -> bool {
+        !self.globs.include().is_empty()
+    }
+
+    /// Takes note of the `.gitignore` of a directory that is about to be walked.
+    pub(crate) fn enter(&mut self, dir: &Dir, path: &[u8]) -> Result<(), Error> {
+        if !self.respect_gitignore || self.frozen {
+            return Ok(());
+        }
+        let mut file_path = path.to_vec();
+        push_component(&mut file_path, GITIGNORE);
+        let scan_error = |source: std::io::Error| Error::Scan {
+            action: "read",
+            path: path_of(&file_path).to_owned(),
+            source,
+        };
+        let file = match dir.open_file(GITIGNORE) {
+            Ok((file, _)) => file,
+            // None, or one that git itself would not read.
+            Err(Errno::NOENT | Errno::NOTSUP | Errno::LOOP) => return Ok(()),
+            Err(error) => return Err(scan_error(error.into())),
+        };
+        let mut text = Vec::new();
+        let mut limited = file.take(MAX_GITIGNORE_BYTES + 1);
+        limited.read_to_end(&mut text).map_err(scan_error)?;
+        let gitignore = compile(&text).map_err(|reason| Error::Gitignore {
+            path: path_of(&file_path).to_owned(),
+            reason,
+        })?;
+        self.gitignores.insert(path.to_vec(), gitignore);
+        Ok(())
+    }
+
+    pub(crate) fn of_directory(&self, path: &[u8]) -> Fate {
+        match self.by_globs(path) {
+            Some(MatchDecision::DeniedByMissingInclude)
+                if self.globs.include().may_match_beneath(path_of(path)) =>
+            {
+                Fate::Take
+            }
+            decision => self
+                .explained(path, decision)
+                .unwrap_or_else(|| self.by_gitignore(path, true)),
+        }
+    }
+
+    pub(crate) fn of_file(&self, path: &[u8]) -> Fate {
+        let fate = self.explained(path, self.by_globs(path));
+        match (fate, self.ignored_files) {
+            (Some(fate), _) => fate,
+            (None, IgnoredFiles::Take) => Fate::Take,
+            (None, IgnoredFiles::Leave) => self.by_gitignore(path, false),
+        }
+    }
+
+    fn by_globs(&self, path: &[u8]) -> Option<MatchDecision> {
+        Some(self.globs.decide(path_of(path))).filter(|decision| !decision.is_allowed())
+    }
+
+    fn explained(&self, path: &[u8], denied: Option<MatchDecision>) -> Option<Fate> {
+        let reason = match denied? {
+            MatchDecision::Allowed => return None,
+            MatchDecision::DeniedByMissingInclude => "matches no include pattern".to_owned(),
+            MatchDecision::DeniedByExclude => match self.globs.exclude().first_match(path_of(path))
+            {
+                Some(found) => format!("excluded by {:?}", found.pattern),
+                None => "excluded".to_owned(),
+            },
+        };
+        Some(Fate::Leave { reason })
+    }
+
+    /// The nearest `.gitignore` that speaks about the path decides.
+    fn by_gitignore(&self, path: &[u8], is_dir: bool) -> Fate {
+        if self.gitignores.is_empty() {
+            return Fate::Take;
+        }
+        let mut base = path.len();
+        while let Some(slash) = path
+            .get(..base)
+            .and_then(|head| head.iter().rposition(|&byte| byte == b'/'))
+        {
+            let (directory, rest) = path.split_at(slash);
+            if let Some(fate) = self.asked(directory, rest.get(1..).unwrap_or_default(), is_dir) {
+                return fate;
+            }
+            base = slash;
+        }
+        self.asked(b"", path, is_dir).unwrap_or(Fate::Take)
+    }
+
+    fn asked(&self, directory: &[u8], path: &[u8], is_dir: bool) -> Option<Fate> {
+        match self
+            .gitignores
+            .get(directory)?
+            .matched(path_of(path), is_dir)
+        {
+            Match::None => None,
+            Match::Whitelist(_) => Some(Fate::Take),
+            Match::Ignore(glob) => {
+                let mut file = directory.to_vec();
+                push_component(&mut file, GITIGNORE);
+                let reason = format!(
+                    "ignored by {:?} in {}",
+                    glob.original(),
+                    display_path(path_of(&file))
+                );
+                Some(Fate::Leave { reason })
+            }
+        }
+    }
+}
+
+/// Appends a component to a path's bytes.
+pub(crate) fn push_component(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+fn compile(text: &[u8]) -> Result<Gitignore, String> {
+    if text.len() as u64 > MAX_GITIGNORE_BYTES {
+        return Err(format!("it has more than {MAX_GITIGNORE_BYTES} bytes"));
+    }
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    // A line that is not UTF-8 is passed over: patterns here are text.
+    let lines = text
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok());
+    let patterns: Vec<String> = lines
+        .map(|line| line.strip_suffix('\r').unwrap_or(line))
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(literal_braces)
+        .collect();
+    check_limits(&patterns).map_err(|error| error.to_string())?;
+    let mut builder = GitignoreBuilder::new(".");
+    for pattern in &patterns {
+        // Like git, a malformed line is passed over.
+        if let Err(error) = builder.add_line(None, pattern) {
+            tracing::debug!(target: "abp.workspace", %error, "line of .gitignore passed over");
+        }
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// Git has no alternatives: braces in a `.gitignore` stand for themselves.
+fn literal_braces(line: &str) -> String {
+    if line.contains(['[', '\\']) {
+        return line.to_owned();
+    }
+    line.replace('{', "[{]").replace('}', "[}]")
+}

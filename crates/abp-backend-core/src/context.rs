@@ -1,0 +1,181 @@
+//! What the host gives a running backend.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use abp_core::{AgentEventKind, CancelReason, WorkOrder};
+use abp_plan::{ConfirmedPlan, Payload};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::CancelSignal;
+
+/// The hands of a running backend: its plan, and the way to everything outside.
+///
+/// Every call is a request to the host, answered in order. That is the back-pressure: a backend
+/// cannot produce faster than the host takes.
+#[derive(Debug, Clone)]
+pub struct RunContext {
+    plan: Arc<ConfirmedPlan>,
+    workspace_root: PathBuf,
+    host: mpsc::Sender<HostRequest>,
+    cancel: CancelSignal,
+}
+
+/// A request of a backend to the host.
+#[derive(Debug)]
+pub enum HostRequest {
+    /// Something happened.
+    Emit {
+        /// What.
+        kind: AgentEventKind,
+        /// What the backend attaches to it.
+        ext: Option<BTreeMap<String, Value>>,
+        /// Whether the run goes on.
+        reply: oneshot::Sender<Result<(), EmitError>>,
+    },
+    /// Use one of the host's tools.
+    Tool {
+        /// Which, and with what.
+        invocation: ToolInvocation,
+        /// What came of it.
+        reply: oneshot::Sender<Result<ToolOutput, ToolError>>,
+    },
+}
+
+/// A use of one of the host's tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolInvocation {
+    /// Lists the files of the workspace.
+    ListFiles,
+    /// Reads a file of the workspace.
+    ReadFile {
+        /// Relative to the workspace.
+        path: String,
+    },
+    /// Writes a file of the workspace.
+    WriteFile {
+        /// Relative to the workspace.
+        path: String,
+        /// All of its content.
+        content: Vec<u8>,
+    },
+}
+
+/// What a tool gave back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolOutput {
+    /// Paths, relative to the workspace.
+    Files(Vec<PathBuf>),
+    /// The content of a file.
+    Content(Vec<u8>),
+    /// Done.
+    Done,
+}
+
+/// The run is over: the backend should end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the run was stopped")]
+pub struct EmitError {
+    /// Why, where the host said so.
+    pub reason: Option<CancelReason>,
+}
+
+/// Why a tool was of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// The policy, or a person, forbids it. The run goes on.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// It was tried and failed. The run goes on.
+    #[error("{0}")]
+    Failed(String),
+    /// The run is over.
+    #[error(transparent)]
+    Stopped(#[from] EmitError),
+}
+
+impl RunContext {
+    /// A context for a confirmed plan. Requests go to `host`.
+    #[must_use]
+    pub fn new(
+        plan: Arc<ConfirmedPlan>,
+        workspace_root: PathBuf,
+        host: mpsc::Sender<HostRequest>,
+        cancel: CancelSignal,
+    ) -> Self {
+        Self {
+            plan,
+            workspace_root,
+            host,
+            cancel,
+        }
+    }
+
+    /// The order.
+    #[must_use]
+    pub fn order(&self) -> &WorkOrder {
+        self.plan.order()
+    }
+
+    /// What the backend is to work on.
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        self.plan.payload()
+    }
+
+    /// The directory the backend works in.
+    #[must_use]
+    pub fn workspace_root(&self) -> &Path {
+        &self.workspace_root
+    }
+
+    /// Reports an event; the host stamps it with the time.
+    ///
+    /// # Errors
+    /// Fails when the run is over; the backend should then end.
+    pub async fn emit(&self, kind: AgentEventKind) -> Result<(), EmitError> {
+        self.emit_with(kind, None).await
+    }
+
+    /// Reports an event with something attached.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    pub async fn emit_with(
+        &self,
+        kind: AgentEventKind,
+        ext: Option<BTreeMap<String, Value>>,
+    ) -> Result<(), EmitError> {
+        self.ask(|reply| HostRequest::Emit { kind, ext, reply })
+            .await?
+    }
+
+    /// Uses one of the host's tools.
+    ///
+    /// # Errors
+    /// Says whether the use was denied, failed, or came after the end of the run.
+    pub async fn use_tool(&self, invocation: ToolInvocation) -> Result<ToolOutput, ToolError> {
+        self.ask(|reply| HostRequest::Tool { invocation, reply })
+            .await?
+    }
+
+    /// Waits until the host wants the run to end.
+    pub async fn cancelled(&self) -> CancelReason {
+        self.cancel.clone().cancelled().await
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> HostRequest,
+    ) -> Result<T, EmitError> {
+        let (reply, answer) = oneshot::channel();
+        let over = |_| EmitError {
+            reason: self.cancel.reason(),
+        };
+        self.host.send(request(reply)).await.map_err(|_| over(()))?;
+        answer.await.map_err(|_| over(()))
+    }
+}

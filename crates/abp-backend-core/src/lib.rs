@@ -1,0 +1,14 @@
+//! What a backend is: the traits an agent adapter implements, and what the host gives it.
+//!
+//! A [`Backend`] is opened into a [`Session`], the session says what it can really do, and then runs
+//! once. Everything it does to the outside goes through its [`RunContext`]: events, files, tools. The
+//! context can only be made from a confirmed plan, and every request of the backend is answered by
+//! the host, which asks the policy first.
+
+mod backend;
+mod cancel;
+mod context;
+
+pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
+pub use cancel::{CancelHandle, CancelSignal, cancellation};
+pub use context::{EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput};

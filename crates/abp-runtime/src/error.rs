@@ -1,0 +1,75 @@
+//! Why a run is not accepted, or has no receipt.
+
+use abp_error::{AbpError, ErrorCode};
+use abp_plan::PlanError;
+use abp_policy::PolicyError;
+
+/// Why a run is not accepted, or has no receipt.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// No backend of that name is registered.
+    #[error("no backend is named {name:?}; registered: {}", known.join(", "))]
+    UnknownBackend {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The run cannot be planned.
+    #[error(transparent)]
+    PlanFailed(#[from] PlanError),
+    /// The policy cannot be compiled.
+    #[error(transparent)]
+    PolicyFailed(#[from] PolicyError),
+    /// A budget is set that nothing can hold the run to.
+    #[error(
+        "max_budget_usd is set, but there is no price for {model}; configure one, or drop the budget"
+    )]
+    NoPrice {
+        /// The model, in words.
+        model: String,
+    },
+    /// The run ended and its receipt could not be stored.
+    #[error("cannot store the receipt in {path}")]
+    StoreFailed {
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A defect: the supervisor did not deliver a receipt.
+    #[error("the run ended without a receipt: {0}")]
+    Lost(String),
+}
+
+impl RuntimeError {
+    /// The error's code.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownBackend { .. } => ErrorCode::BackendNotFound,
+            Self::PlanFailed(error) => error.code(),
+            Self::PolicyFailed(_) => ErrorCode::PolicyInvalid,
+            Self::NoPrice { .. } => ErrorCode::ConfigInvalid,
+            Self::StoreFailed { .. } => ErrorCode::ReceiptStoreFailed,
+            Self::Lost(_) => ErrorCode::Internal,
+        }
+    }
+}
+
+impl From<RuntimeError> for AbpError {
+    fn from(error: RuntimeError) -> Self {
+        match error {
+            RuntimeError::PlanFailed(error) => error.into(),
+            RuntimeError::StoreFailed { ref path, .. } => {
+                let context = path.clone();
+                Self::new(error.code(), error.to_string())
+                    .with_context("path", context)
+                    .with_source(error)
+            }
+            other => Self::new(other.code(), other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The supervisor: one task that owns a run to its end.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_core::{
+    Backend, CancelHandle, CancelSignal, EmitError, HostRequest, OpenSpec, RunContext, RunEnd,
+    Session, ToolError, cancellation,
+};
+use abp_core::{
+    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, EnforcementLevel, Receipt,
+};
+use abp_error::{AbpError, ErrorCode};
+use abp_plan::{ConfirmedPlan, RunPlan};
+use abp_policy::PolicyEngine;
+use abp_workspace::WorkspaceManager;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::RuntimeError;
+use crate::finish::{Ended, finish};
+use crate::gate::Gate;
+use crate::meter::Meter;
+use crate::observe::observed_action;
+use crate::queue::EventSender;
+use crate::record::Recorder;
+use crate::runtime::{RunOptions, RuntimeOptions};
+use crate::stage::Stage;
+use crate::tools::use_tool;
+
+/// How long a backend may take to end after it was told to.
+const GRACE: Duration = Duration::from_secs(2);
+/// Requests of a backend that may wait; each is answered before the next is taken.
+const REQUEST_QUEUE: usize = 16;
+
+/// A run that was accepted: from here on it ends in a receipt.
+pub(crate) struct Accepted {
+    pub(crate) run_id: Uuid,
+    pub(crate) plan: RunPlan,
+    pub(crate) backends: Vec<Arc<dyn Backend>>,
+    pub(crate) policy: PolicyEngine,
+    pub(crate) meter: Meter,
+    pub(crate) options: RunOptions,
+    pub(crate) runtime: Arc<RuntimeOptions>,
+}
+
+/// What is known about the backend that was opened, or tried.
+pub(crate) struct Engaged {
+    pub(crate) identity: BackendIdentity,
+    pub(crate) manifest: CapabilityManifest,
+    pub(crate) enforcement: EnforcementLevel,
+    pub(crate) plan: Option<Arc<ConfirmedPlan>>,
+}
+
+/// The state of a run under way.
+pub(crate) struct Supervisor {
+    pub(crate) accepted: Accepted,
+    pub(crate) recorder: Recorder,
+    pub(crate) gate: Gate,
+    pub(crate) engaged: Engaged,
+    cancel: CancelSignal,
+    deadline: Option<Instant>,
+    tool_calls: u64,
+}
+
+/// A running session, from the host's side.
+struct Running {
+    requests: mpsc::Receiver<HostRequest>,
+    /// Tells the session to end.
+    stop: CancelHandle,
+    /// Set once the session was told to end.
+    stopped: Option<Stop>,
+}
+
+/// Why and since when a session is to end.
+struct Stop {
+    reason: CancelReason,
+    until: Instant,
+    error: Option<AbpError>,
+}
+
+/// Carries a run to its receipt. Never fails for what happens in the run itself.
+pub(crate) async fn supervise(
+    accepted: Accepted,
+    cancel: CancelSignal,
+    events: EventSender,
+) -> Result<Receipt, RuntimeError> {
+    let deadline = accepted
+        .options
+        .timeout
+        .map(|timeout| Instant::now() + timeout);
+    let selected = accepted.plan.projection().selected_backend.clone();
+    let mut supervisor = Supervisor {
+        recorder: Recorder::new(accepted.plan.order(), events, cancel.clone(), deadline),
+        gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
+        engaged: Engaged {
+            identity: BackendIdentity {
+                id: selected,
+                backend_version: None,
+                adapter_version: None,
+            },
+            manifest: CapabilityManifest::new(),
+            enforcement: EnforcementLevel::Advisory,
+            plan: None,
+        },
+        accepted,
+        cancel,
+        deadline,
+        tool_calls: 0,
+    };
+    let (stage, ended) = supervisor.carry_out().await;
+    finish(supervisor, stage, ended).await
+}
+
+impl Supervisor {
+    async fn carry_out(&mut self) -> (Option<Stage>, Ended) {
+        let message = format!(
+            "run {} on {}",
+            self.accepted.run_id, self.engaged.identity.id
+        );
+        self.recorder
+            .record(AgentEventKind::RunStarted { message }, None)
+            .await;
+        let manager = WorkspaceManager::new(self.accepted.runtime.state_dir.join("stages"));
+        let spec = self.accepted.plan.order().workspace.clone();
+        let stage = match Stage::prepare(manager, spec, self.accepted.run_id).await {
+            Ok(stage) => stage,
+            Err(error) => return (None, Ended::failed(error)),
+        };
+        let ended = match self.engage(&stage).await {
+            Ok((session, plan)) => self.run(session, &stage, plan).await,
+            Err(ended) => ended,
+        };
+        (Some(stage), ended)
+    }
+
+    /// Opens the chosen backend, or the next in line, and confirms the plan on what it really is.
+    async fn engage(
+        &mut self,
+        stage: &Stage,
+    ) -> Result<(Box<dyn Session>, Arc<ConfirmedPlan>), Ended> {
+        let mut last = AbpError::new(ErrorCode::BackendNotFound, "no backend is left to try");
+        for backend in self.accepted.backends.clone() {
+            let name = backend.descriptor().name.clone();
+            match self.try_backend(&*backend, stage).await? {
+                Ok(engaged) => return Ok(engaged),
+                Err(error) => {
+                    let message = format!("backend {name} cannot be used: {error}");
+                    self.recorder
+                        .record(AgentEventKind::Warning { message }, None)
+                        .await;
+                    last = error;
+                }
+            }
+        }
+        Err(Ended::failed(last))
+    }
+
+    async fn try_backend(
+        &mut self,
+        backend: &dyn Backend,
+        stage: &Stage,
+    ) -> Result<Result<(Box<dyn Session>, Arc<ConfirmedPlan>), AbpError>, Ended> {
+        let descriptor = backend.descriptor();
+        self.engaged.identity.id.clone_from(&descriptor.name);
+        self.engaged.enforcement = descriptor.enforcement;
+        let spec = OpenSpec {
+            run_id: self.accepted.run_id,
+            workspace_root: stage.root().to_owned(),
+        };
+        let opened = tokio::select! {
+            biased;
+            reason = self.cancel.cancelled() => return Err(Ended::stopped(reason, None)),
+            () = until(self.deadline) => return Err(Ended::stopped(CancelReason::Timeout, None)),
+            opened = caught(backend.open(spec)) => opened,
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.engaged.identity = session.identity().clone();
+        self.engaged.manifest = session.manifest().clone();
+        let confirmed = self.accepted.plan.confirm(
+            &descriptor.name,
+            session.manifest(),
+            descriptor.enforcement,
+        );
+        Ok(match confirmed {
+            Ok(plan) => {
+                let plan = Arc::new(plan);
+                self.engaged.plan = Some(Arc::clone(&plan));
+                Ok((session, plan))
+            }
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Serves the session until it ended, was stopped, or panicked.
+    async fn run(
+        &mut self,
+        session: Box<dyn Session>,
+        stage: &Stage,
+        plan: Arc<ConfirmedPlan>,
+    ) -> Ended {
+        let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
+        let (stop, signal) = cancellation();
+        let context = RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
+        let mut task = tokio::spawn(session.run(context));
+        let mut running = Running {
+            requests,
+            stop,
+            stopped: None,
+        };
+        let joined = loop {
+            let stopping = running.stopped.as_ref().map(|stop| stop.until);
+            tokio::select! {
+                biased;
+                reason = self.cancel.cancelled(), if stopping.is_none() => running.stop(reason, None),
+                () = until(self.deadline), if stopping.is_none() => running.stop(CancelReason::Timeout, None),
+                () = until(stopping), if stopping.is_some() => {
+                    task.abort();
+                    break (&mut task).await;
+                }
+                Some(request) = running.requests.recv() => self.serve(request, &mut running, stage).await,
+                joined = &mut task => break joined,
+            }
+        };
+        self.judge(joined, running, &plan)
+    }
+
+    async fn serve(&mut self, request: HostRequest, running: &mut Running, stage: &Stage) {
+        if let Some(stop) = &running.stopped {
+            refuse(request, stop.reason);
+            return;
+        }
+        match request {
+            HostRequest::Emit { kind, ext, reply } => {
+                let end = self.take_event(kind, ext, stage).await;
+                let answer = match end {
+                    None => Ok(()),
+                    Some((reason, error)) => {
+                        running.stop(reason, error);
+                        Err(EmitError {
+                            reason: Some(reason),
+                        })
+                    }
+                };
+                // The backend may have gone away meanwhile; its end is seen by the loop.
+                let _ = reply.send(answer);
+            }
+            HostRequest::Tool { invocation, reply } => {
+                self.tool_calls += 1;
+                let run = use_tool(&mut self.gate, stage, self.tool_calls, invocation).await;
+                for event in run.events {
+                    self.recorder.record(event, None).await;
+                }
+                drop(reply.send(run.answer));
+            }
+        }
+    }
+
+    /// Records what the backend says happened, and says why the run has to end, where it has to.
+    async fn take_event(
+        &mut self,
+        kind: AgentEventKind,
+        ext: Option<BTreeMap<String, Value>>,
+        stage: &Stage,
+    ) -> Option<(CancelReason, Option<AbpError>)> {
+        let over = self
+            .accepted
+            .meter
+            .observe(&kind)
+            .map(|reason| (reason, None));
+        let denied = observed_action(&mut self.gate, stage, &kind).await;
+        self.recorder.record(kind, ext).await;
+        let Some(ruling) = denied else { return over };
+        for event in ruling.events {
+            self.recorder.record(event, None).await;
+        }
+        match ruling.result {
+            Ok(()) => over,
+            Err(reason) => {
+                let error = AbpError::new(
+                    ErrorCode::PolicyDenied,
+                    format!("the backend did what is denied: {reason}"),
+                );
+                Some((CancelReason::Policy, Some(error)))
+            }
+        }
+    }
+
+    /// What the end of the session means for the run.
+    fn judge(
+        &mut self,
+        joined: Result<RunEnd, tokio::task::JoinError>,
+        running: Running,
+        plan: &ConfirmedPlan,
+    ) -> Ended {
+        let end = match joined {
+            Ok(end) => end,
+            Err(error) if error.is_panic() => RunEnd::failed(AbpError::new(
+                ErrorCode::BackendCrashed,
+                "the backend panicked",
+            )),
+            // Aborted by us after the grace period.
+            Err(_) => RunEnd::completed(),
+        };
+        let (usage_raw, artifacts) = (end.usage_raw, end.artifacts);
+        let ended = match (running.stopped, end.result) {
+            (Some(stop), _) => Ended::stopped(
+                stop.reason,
+                stop.error.or_else(|| self.limit_error(stop.reason)),
+            ),
+            (None, Err(error)) => Ended::failed(error),
+            (None, Ok(())) => match plan.post().check(self.recorder.answer()) {
+                Ok(()) => Ended::complete(),
+                Err(problem) => Ended::failed(AbpError::new(
+                    ErrorCode::CapabilityEmulationFailed,
+                    problem.to_string(),
+                )),
+            },
+        };
+        Ended {
+            usage_raw,
+            artifacts,
+            ..ended
+        }
+    }
+
+    fn limit_error(&self, reason: CancelReason) -> Option<AbpError> {
+        let meter = &self.accepted.meter;
+        match reason {
+            CancelReason::Budget => {
+                let spent = meter.cost().unwrap_or_default();
+                let budget = meter.budget().unwrap_or_default();
+                let message = format!("the run cost {spent}, more than its budget of {budget}");
+                Some(AbpError::new(ErrorCode::BudgetExceeded, message))
+            }
+            CancelReason::TurnLimit => {
+                let turns = meter.max_turns().unwrap_or_default();
+                Some(AbpError::new(
+                    ErrorCode::TurnLimitExceeded,
+                    format!("the run took more than {turns} turns"),
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Running {
+    fn stop(&mut self, reason: CancelReason, error: Option<AbpError>) {
+        tracing::debug!(target: "abp.runtime", ?reason, "stopping the backend");
+        self.stop.cancel(reason);
+        self.stopped = Some(Stop {
+            reason,
+            until: Instant::now() + GRACE,
+            error,
+        });
+    }
+}
+
+fn refuse(request: HostRequest, reason: CancelReason) {
+    let over = EmitError {
+        reason: Some(reason),
+    };
+    match request {
+        HostRequest::Emit { reply, .. } => drop(reply.send(Err(over))),
+        HostRequest::Tool { reply, .. } => drop(reply.send(Err(ToolError::Stopped(over)))),
+    }
+}
+
+/// Opening a backend is foreign code too: a panic in it is that backend's failure.
+async fn caught<T>(future: impl Future<Output = Result<T, AbpError>>) -> Result<T, AbpError> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(
+            |_| {
+                std::task::Poll::Ready(Err(AbpError::new(
+                    ErrorCode::BackendCrashed,
+                    "the backend panicked while opening",
+                )))
+            },
+        )
+    })
+    .await
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,253 @@
+//! The end of every run: verification, and the one receipt. Cannot be cancelled.
+
+use abp_core::{
+    AgentEventKind, ArtifactRef, CONTRACT_VERSION, CancelReason, ExecutionLane, Outcome, Receipt,
+    RunMetadata, VerificationReport, WorkspaceMode, WorkspaceReport,
+};
+use abp_error::{AbpError, ErrorCode};
+use abp_json::admit_value;
+use abp_workspace::Changes;
+use serde_json::Value;
+
+use crate::RuntimeError;
+use crate::execute::Supervisor;
+use crate::stage::Stage;
+use crate::store::save_receipt;
+
+/// The largest diff a receipt carries.
+const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) cancel_reason: Option<CancelReason>,
+    pub(crate) error: Option<AbpError>,
+    pub(crate) usage_raw: Value,
+    pub(crate) artifacts: Vec<ArtifactRef>,
+}
+
+/// What the host saw in the workspace.
+struct Verified {
+    report: VerificationReport,
+    workspace: Option<WorkspaceReport>,
+}
+
+impl Ended {
+    pub(crate) fn complete() -> Self {
+        Self {
+            outcome: Outcome::Complete,
+            cancel_reason: None,
+            error: None,
+            usage_raw: Value::Null,
+            artifacts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn failed(error: AbpError) -> Self {
+        Self {
+            outcome: Outcome::Failed,
+            error: Some(error),
+            ..Self::complete()
+        }
+    }
+
+    /// A limit leaves a partial result, a person cancels, a breach of policy fails the run.
+    pub(crate) fn stopped(reason: CancelReason, error: Option<AbpError>) -> Self {
+        let (outcome, code, message) = match reason {
+            CancelReason::Timeout => (
+                Outcome::Partial,
+                ErrorCode::BackendTimeout,
+                "the run reached its time limit",
+            ),
+            CancelReason::Budget => (
+                Outcome::Partial,
+                ErrorCode::BudgetExceeded,
+                "the run reached its budget",
+            ),
+            CancelReason::TurnLimit => (
+                Outcome::Partial,
+                ErrorCode::TurnLimitExceeded,
+                "the run reached its number of turns",
+            ),
+            CancelReason::Policy => (
+                Outcome::Failed,
+                ErrorCode::PolicyDenied,
+                "the policy ended the run",
+            ),
+            CancelReason::User => (
+                Outcome::Cancelled,
+                ErrorCode::RunCancelled,
+                "the run was cancelled by the user",
+            ),
+            CancelReason::Disconnect => (
+                Outcome::Cancelled,
+                ErrorCode::RunCancelled,
+                "nobody followed the run any more",
+            ),
+            _ => (
+                Outcome::Cancelled,
+                ErrorCode::RunCancelled,
+                "the run was cancelled",
+            ),
+        };
+        Self {
+            outcome,
+            cancel_reason: Some(reason),
+            error: Some(error.unwrap_or_else(|| AbpError::new(code, message))),
+            ..Self::complete()
+        }
+    }
+}
+
+/// Verifies the workspace, applies the result where that is asked for, and writes the receipt.
+pub(crate) async fn finish(
+    mut supervisor: Supervisor,
+    stage: Option<Stage>,
+    mut ended: Ended,
+) -> Result<Receipt, RuntimeError> {
+    let verified = match &stage {
+        Some(stage) => supervisor.verify(stage, &mut ended).await,
+        None => Verified {
+            report: VerificationReport::default(),
+            workspace: None,
+        },
+    };
+    supervisor.announce(&ended).await;
+    let state_dir = supervisor.accepted.runtime.state_dir.clone();
+    let receipt = supervisor.receipt(verified, ended)?;
+    let stored =
+        tokio::task::spawn_blocking(move || save_receipt(&state_dir, &receipt).map(|_| receipt))
+            .await;
+    let receipt = stored.map_err(|error| RuntimeError::Lost(error.to_string()))??;
+    if let Some(stage) = stage
+        && let Err(error) = stage.remove().await
+    {
+        tracing::warn!(target: "abp.workspace", %error, "the stage could not be removed");
+    }
+    Ok(receipt)
+}
+
+impl Supervisor {
+    async fn verify(&mut self, stage: &Stage, ended: &mut Ended) -> Verified {
+        let changes = match stage.with(abp_workspace::PreparedWorkspace::changes).await {
+            Ok(changes) => std::sync::Arc::new(changes),
+            Err(error) => {
+                ended.fail(error);
+                return Verified {
+                    report: VerificationReport::default(),
+                    workspace: Some(stage.report(None, false)),
+                };
+            }
+        };
+        let order = self.accepted.plan.order();
+        let applies = ended.outcome == Outcome::Complete
+            && order.lane == ExecutionLane::WorkspaceFirst
+            && order.workspace.mode == WorkspaceMode::Staged;
+        let mut applied = false;
+        if applies {
+            let to_apply = std::sync::Arc::clone(&changes);
+            match stage
+                .with(move |workspace| workspace.apply_to_source(&to_apply))
+                .await
+            {
+                Ok(()) => applied = true,
+                Err(error) => ended.fail(error),
+            }
+        }
+        Verified {
+            report: self.describe(&changes).await,
+            workspace: Some(stage.report(Some(&changes), applied)),
+        }
+    }
+
+    async fn describe(&mut self, changes: &Changes) -> VerificationReport {
+        let diff = changes.git_diff();
+        let git_diff = if diff.len() <= MAX_DIFF_BYTES {
+            Some(diff)
+        } else {
+            let message = format!(
+                "the diff has {} bytes and is too large for the receipt",
+                diff.len()
+            );
+            self.recorder
+                .record(AgentEventKind::Warning { message }, None)
+                .await;
+            None
+        };
+        VerificationReport {
+            git_diff,
+            git_status: Some(changes.git_status()),
+            harness_ok: true,
+        }
+    }
+
+    async fn announce(&mut self, ended: &Ended) {
+        if let Some(error) = &ended.error {
+            let kind = AgentEventKind::Error {
+                message: error.to_string(),
+                error_code: Some(error.code()),
+            };
+            self.recorder.record(kind, None).await;
+        }
+        let message = match ended.outcome {
+            Outcome::Complete => "complete",
+            Outcome::Partial => "partial",
+            Outcome::Failed => "failed",
+            Outcome::Cancelled => "cancelled",
+        };
+        let message = message.to_owned();
+        self.recorder
+            .record(AgentEventKind::RunCompleted { message }, None)
+            .await;
+    }
+
+    fn receipt(self, verified: Verified, ended: Ended) -> Result<Receipt, RuntimeError> {
+        let order = self.accepted.plan.order();
+        let duration_ms = self.recorder.clock.elapsed_ms();
+        let started_at = self.recorder.clock.started_at();
+        let meta = RunMetadata {
+            run_id: self.accepted.run_id,
+            work_order_id: order.id,
+            work_order_sha256: Some(self.accepted.plan.order_sha256().to_owned()),
+            contract_version: CONTRACT_VERSION.to_owned(),
+            started_at,
+            finished_at: started_at.plus_millis(duration_ms),
+            duration_ms,
+        };
+        let enforcement = self.gate.report(self.engaged.enforcement);
+        let (trace, trace_digest) = self.recorder.finish();
+        let receipt = Receipt {
+            meta,
+            backend: self.engaged.identity,
+            capabilities: self.engaged.manifest,
+            mode: self.accepted.plan.mode(),
+            usage_raw: admit_value(ended.usage_raw).value,
+            usage: self.accepted.meter.usage(),
+            trace,
+            trace_digest: Some(trace_digest),
+            artifacts: ended.artifacts,
+            verification: verified.report,
+            workspace: verified.workspace,
+            outcome: ended.outcome,
+            cancel_reason: ended.cancel_reason,
+            error: ended.error.map(|error| error.to_dto()),
+            plan: self.engaged.plan.map(|plan| plan.report().clone()),
+            enforcement,
+            adaptations: Vec::new(),
+            member_sha256: std::collections::BTreeMap::new(),
+            receipt_sha256: None,
+        };
+        receipt
+            .with_hash()
+            .map_err(|error| RuntimeError::Lost(error.to_string()))
+    }
+}
+
+impl Ended {
+    /// Something failed after the backend's work; what went wrong first is what is told.
+    fn fail(&mut self, error: AbpError) {
+        self.outcome = Outcome::Failed;
+        self.error.get_or_insert(error);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the caller of a run holds.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use abp_backend_core::CancelHandle;
+use abp_core::{CancelReason, Receipt};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::RuntimeError;
+pub use crate::queue::EventStream;
+
+/// A run under way.
+#[derive(Debug)]
+pub struct RunHandle {
+    /// The run.
+    pub run_id: Uuid,
+    /// Its events, as they happen. May be dropped: the run goes on and the receipt has them all.
+    pub events: EventStream,
+    /// Its receipt. Dropping it cancels the run, unless it was detached.
+    pub receipt: ReceiptHandle,
+}
+
+impl RunHandle {
+    /// A handle with which the run can be cancelled from elsewhere.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.receipt.cancel.clone()
+    }
+}
+
+/// A future of the receipt. Dropping it before the end cancels the run with `disconnect`.
+#[derive(Debug)]
+pub struct ReceiptHandle {
+    task: JoinHandle<Result<Receipt, RuntimeError>>,
+    cancel: CancelHandle,
+    detached: bool,
+}
+
+impl ReceiptHandle {
+    pub(crate) fn new(
+        task: JoinHandle<Result<Receipt, RuntimeError>>,
+        cancel: CancelHandle,
+    ) -> Self {
+        Self {
+            task,
+            cancel,
+            detached: false,
+        }
+    }
+
+    /// Lets the run go on without anybody holding on to it.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+}
+
+impl Future for ReceiptHandle {
+    type Output = Result<Receipt, RuntimeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.task)
+            .poll(context)
+            .map(|joined| joined.unwrap_or_else(|error| Err(RuntimeError::Lost(error.to_string()))))
+    }
+}
+
+impl Drop for ReceiptHandle {
+    fn drop(&mut self) {
+        if !self.detached && !self.task.is_finished() {
+            self.cancel.cancel(CancelReason::Disconnect);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The orchestrator: takes a work order through plan, policy, workspace and backend to its receipt.
+//!
+//! [`Runtime::run_streaming`] plans the run, which fails before anything happened, and then hands it
+//! to one supervisor task. The supervisor owns the run to its end: it serves the backend's requests
+//! one by one through the gate, records every event, enforces the limits, and whatever happens it
+//! ends in exactly one receipt.
+
+mod error;
+mod execute;
+mod finish;
+mod gate;
+mod handle;
+mod meter;
+mod observe;
+mod queue;
+mod record;
+mod runtime;
+mod stage;
+mod store;
+mod tools;
+mod trace;
+
+pub use abp_backend_core::CancelHandle;
+pub use error::RuntimeError;
+pub use gate::Approvals;
+pub use handle::{EventStream, ReceiptHandle, RunHandle};
+pub use meter::{ModelPrice, PriceTable};
+pub use runtime::{RunOptions, Runtime, RuntimeOptions};

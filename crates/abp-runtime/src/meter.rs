@@ -1,0 +1,164 @@
+//! What a run used, what that costs, and whether it is too much.
+
+use std::collections::BTreeMap;
+
+use abp_core::{AgentEventKind, CancelReason, MicroUsd, UsageNormalized};
+use serde::{Deserialize, Serialize};
+
+/// Prices by model. `*` is for every model that has no entry of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PriceTable {
+    prices: BTreeMap<String, ModelPrice>,
+}
+
+/// What a model costs, in dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelPrice {
+    /// For a million tokens read.
+    pub input_usd_per_mtok: f64,
+    /// For a million tokens written.
+    pub output_usd_per_mtok: f64,
+    /// For a million tokens read from a cache.
+    pub cache_read_usd_per_mtok: f64,
+    /// For a million tokens written to a cache.
+    pub cache_write_usd_per_mtok: f64,
+    /// For one request, where a vendor bills by request.
+    pub request_usd: f64,
+}
+
+impl PriceTable {
+    /// The price of a model.
+    #[must_use]
+    pub fn get(&self, model: Option<&str>) -> Option<&ModelPrice> {
+        model
+            .and_then(|model| self.prices.get(model))
+            .or_else(|| self.prices.get("*"))
+    }
+
+    /// Sets the price of a model.
+    pub fn set(&mut self, model: impl Into<String>, price: ModelPrice) {
+        self.prices.insert(model.into(), price);
+    }
+
+    /// The first model with a price that is negative or not a number.
+    #[must_use]
+    pub fn first_invalid(&self) -> Option<&str> {
+        let valid = |price: &ModelPrice| {
+            price
+                .rates()
+                .into_iter()
+                .all(|rate| MicroUsd::from_dollars(rate).is_some())
+        };
+        self.prices
+            .iter()
+            .find(|(_, price)| !valid(price))
+            .map(|(model, _)| model.as_str())
+    }
+}
+
+impl ModelPrice {
+    fn rates(&self) -> [f64; 5] {
+        [
+            self.input_usd_per_mtok,
+            self.output_usd_per_mtok,
+            self.cache_read_usd_per_mtok,
+            self.cache_write_usd_per_mtok,
+            self.request_usd,
+        ]
+    }
+
+    /// What the usage costs, rounded up to the micro-dollar.
+    fn cost(&self, usage: &UsageNormalized) -> MicroUsd {
+        let per_mtok = [
+            (usage.input_tokens, self.input_usd_per_mtok),
+            (usage.output_tokens, self.output_usd_per_mtok),
+            (usage.cache_read_tokens, self.cache_read_usd_per_mtok),
+            (usage.cache_write_tokens, self.cache_write_usd_per_mtok),
+        ];
+        let tokens = per_mtok
+            .into_iter()
+            .map(|(count, rate)| charge(count, rate, 1_000_000));
+        tokens
+            .chain([charge(usage.request_units, self.request_usd, 1)])
+            .sum()
+    }
+}
+
+/// `count` units at `rate` dollars for every `per` of them.
+fn charge(count: Option<u64>, rate: f64, per: u128) -> MicroUsd {
+    let rate = u128::from(MicroUsd::from_dollars(rate).unwrap_or_default().micros());
+    let exact = u128::from(count.unwrap_or(0)) * rate;
+    MicroUsd::from_micros(u64::try_from(exact.div_ceil(per)).unwrap_or(u64::MAX))
+}
+
+/// Follows the events of one run.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    price: Option<ModelPrice>,
+    budget: Option<MicroUsd>,
+    max_turns: Option<u32>,
+    usage: UsageNormalized,
+    turns: u32,
+}
+
+impl Meter {
+    pub(crate) fn new(
+        price: Option<ModelPrice>,
+        budget: Option<MicroUsd>,
+        max_turns: Option<u32>,
+    ) -> Self {
+        Self {
+            price,
+            budget,
+            max_turns,
+            usage: UsageNormalized::default(),
+            turns: 0,
+        }
+    }
+
+    /// Takes an event into account; the reason to stop where it is one too many.
+    ///
+    /// A turn is one whole message of the agent.
+    pub(crate) fn observe(&mut self, kind: &AgentEventKind) -> Option<CancelReason> {
+        match kind {
+            AgentEventKind::UsageUpdated { usage } => {
+                self.usage = usage.clone();
+                (self.cost()? > self.budget?).then_some(CancelReason::Budget)
+            }
+            AgentEventKind::AssistantMessage { .. } => {
+                self.turns = self.turns.saturating_add(1);
+                (self.turns > self.max_turns?).then_some(CancelReason::TurnLimit)
+            }
+            _ => None,
+        }
+    }
+
+    /// The usage with its cost.
+    pub(crate) fn usage(&self) -> UsageNormalized {
+        UsageNormalized {
+            estimated_cost_usd: self.cost().map(MicroUsd::dollars),
+            ..self.usage.clone()
+        }
+    }
+
+    pub(crate) fn budget(&self) -> Option<MicroUsd> {
+        self.budget
+    }
+
+    pub(crate) fn max_turns(&self) -> Option<u32> {
+        self.max_turns
+    }
+
+    /// By our own prices; a backend's own figure counts where it is higher or the only one.
+    pub(crate) fn cost(&self) -> Option<MicroUsd> {
+        let reported = self
+            .usage
+            .estimated_cost_usd
+            .and_then(MicroUsd::from_dollars);
+        self.price
+            .map(|price| price.cost(&self.usage))
+            .max(reported)
+    }
+}

@@ -1,0 +1,153 @@
+//! Recording events: stamped, redacted, admitted, digested, and handed to whoever follows.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use abp_backend_core::CancelSignal;
+use abp_core::{AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
+use abp_stream::{Pipeline, Redactor, Stage};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::queue::EventSender;
+use crate::trace::{Trace, admit};
+
+/// A clock that cannot run backwards: wall time at the start, monotonic time from there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunClock {
+    started_at: Timestamp,
+    started: Instant,
+}
+
+impl RunClock {
+    fn start() -> Self {
+        let since_epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            started_at: Timestamp::from_unix_millis(
+                i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX),
+            ),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+
+    pub(crate) fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.started_at.plus_millis(self.elapsed_ms())
+    }
+}
+
+/// Records the events of a run.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub(crate) clock: RunClock,
+    pipeline: Pipeline,
+    trace: Trace,
+    events: EventSender,
+    cancel: CancelSignal,
+    deadline: Option<Instant>,
+    answer: Answer,
+}
+
+/// The agent's last words: its last whole message, or what it streamed since.
+#[derive(Debug, Default)]
+struct Answer {
+    text: String,
+    streaming: bool,
+}
+
+impl Recorder {
+    pub(crate) fn new(
+        order: &WorkOrder,
+        events: EventSender,
+        cancel: CancelSignal,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self {
+            clock: RunClock::start(),
+            pipeline: Pipeline::new()
+                .then(Stage::Redact(Redactor::for_environment(&order.config.env))),
+            trace: Trace::default(),
+            events,
+            cancel,
+            deadline,
+            answer: Answer::default(),
+        }
+    }
+
+    /// Records an event. Waits while the reader has no room, but not beyond the run's own end.
+    pub(crate) async fn record(
+        &mut self,
+        kind: AgentEventKind,
+        ext: Option<BTreeMap<String, Value>>,
+    ) {
+        let ts = self.clock.now();
+        let Some(event) = self.pipeline.apply(AgentEvent { ts, kind, ext }) else {
+            return;
+        };
+        let event = admit(event);
+        self.answer.observe(&event.kind);
+        let (event, size) = match self.trace.record(&event) {
+            Ok(size) => (event, size),
+            Err(error) => {
+                let message = format!(
+                    "an event of kind {} cannot be recorded: {error}",
+                    event.kind.name()
+                );
+                let warning = AgentEvent::new(ts, AgentEventKind::Warning { message });
+                let size = self.trace.record(&warning).unwrap_or_default();
+                (warning, size)
+            }
+        };
+        let over = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cost = tokio::select! {
+            biased;
+            cost = self.events.wait_for_room(size) => cost,
+            _ = self.cancel.cancelled() => 0,
+            () = over => 0,
+        };
+        self.events.send(event, cost);
+    }
+
+    /// The agent's last words.
+    pub(crate) fn answer(&self) -> &str {
+        &self.answer.text
+    }
+
+    /// The events to embed, and the digest of all.
+    pub(crate) fn finish(self) -> (Vec<AgentEvent>, TraceDigest) {
+        self.trace.finish()
+    }
+}
+
+impl Answer {
+    fn observe(&mut self, kind: &AgentEventKind) {
+        match kind {
+            AgentEventKind::AssistantDelta { text } => {
+                if !self.streaming {
+                    self.text.clear();
+                    self.streaming = true;
+                }
+                self.text.push_str(text);
+            }
+            AgentEventKind::AssistantMessage { text } => {
+                self.streaming = false;
+                self.text.clone_from(text);
+            }
+            _ => {}
+        }
+    }
+}

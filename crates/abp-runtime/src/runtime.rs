@@ -1,0 +1,167 @@
+//! Accepting runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_core::cancellation;
+use abp_core::{MicroUsd, WorkOrder};
+use abp_integrations::BackendRegistry;
+use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
+use abp_policy::PolicyEngine;
+use uuid::Uuid;
+
+use crate::execute::{Accepted, supervise};
+use crate::handle::{ReceiptHandle, RunHandle};
+use crate::meter::{Meter, ModelPrice, PriceTable};
+use crate::queue::event_queue;
+use crate::store::receipt_path;
+use crate::{Approvals, RuntimeError};
+
+/// What the operator configured.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// Where stages and receipts live.
+    pub state_dir: PathBuf,
+    /// What models cost.
+    pub prices: PriceTable,
+    /// How runs are planned.
+    pub planning: PlanSettings,
+}
+
+/// What the caller of one run decides.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// The longest the run may take.
+    pub timeout: Option<Duration>,
+    /// What is approved in advance.
+    pub approvals: Approvals,
+}
+
+/// Takes work orders and runs them.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    registry: BackendRegistry,
+    options: Arc<RuntimeOptions>,
+}
+
+impl Runtime {
+    /// As a backend's name: whichever fits best.
+    pub const AUTO: &'static str = "auto";
+
+    /// A runtime over these backends.
+    #[must_use]
+    pub fn new(registry: BackendRegistry, options: RuntimeOptions) -> Self {
+        Self {
+            registry,
+            options: Arc::new(options),
+        }
+    }
+
+    /// The backends.
+    #[must_use]
+    pub fn registry(&self) -> &BackendRegistry {
+        &self.registry
+    }
+
+    /// Where the receipt of a run is, or will be.
+    #[must_use]
+    pub fn receipt_path(&self, run_id: Uuid) -> PathBuf {
+        receipt_path(&self.options.state_dir, run_id)
+    }
+
+    /// Plans a run without starting it.
+    ///
+    /// # Errors
+    /// Says why the order cannot be carried out by that backend, or by any (`auto`).
+    pub fn plan(&self, backend_name: &str, order: WorkOrder) -> Result<RunPlan, RuntimeError> {
+        let candidates = self.candidates(backend_name)?;
+        Ok(plan(order, &candidates, &self.options.planning)?)
+    }
+
+    /// Starts a run with nothing approved in advance and no time limit.
+    ///
+    /// # Errors
+    /// As [`Self::run_with`].
+    pub fn run_streaming(
+        &self,
+        backend_name: &str,
+        work_order: WorkOrder,
+    ) -> Result<RunHandle, RuntimeError> {
+        self.run_with(backend_name, work_order, RunOptions::default())
+    }
+
+    /// Starts a run. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Fails, before anything happened, where the run cannot be planned, its policy not compiled or
+    /// its budget not enforced. Once this returns a handle, the run ends in exactly one receipt.
+    pub fn run_with(
+        &self,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: RunOptions,
+    ) -> Result<RunHandle, RuntimeError> {
+        let plan = self.plan(backend_name, work_order)?;
+        let policy = PolicyEngine::new(&plan.order().policy)?;
+        let meter = self.meter(plan.order())?;
+        let backends = plan
+            .backends()
+            .filter_map(|name| self.registry.get(name))
+            .map(Arc::clone)
+            .collect();
+        let run_id = Uuid::now_v7();
+        tracing::debug!(target: "abp.runtime", %run_id, backend = plan.projection().selected_backend, "accepted");
+        let (cancel, signal) = cancellation();
+        let (sender, events) = event_queue();
+        let accepted = Accepted {
+            run_id,
+            plan,
+            backends,
+            policy,
+            meter,
+            options,
+            runtime: Arc::clone(&self.options),
+        };
+        let task = tokio::spawn(supervise(accepted, signal, sender));
+        Ok(RunHandle {
+            run_id,
+            events,
+            receipt: ReceiptHandle::new(task, cancel),
+        })
+    }
+
+    fn candidates(&self, name: &str) -> Result<Vec<Candidate>, RuntimeError> {
+        let mut candidates = self.registry.candidates();
+        if name == Self::AUTO {
+            return Ok(candidates);
+        }
+        let known = candidates
+            .iter()
+            .map(|candidate| candidate.backend.clone())
+            .collect();
+        candidates.retain(|candidate| candidate.backend == name);
+        if candidates.is_empty() {
+            return Err(RuntimeError::UnknownBackend {
+                name: name.to_owned(),
+                known,
+            });
+        }
+        Ok(candidates)
+    }
+
+    /// A budget that nothing can be held to is refused rather than ignored.
+    fn meter(&self, order: &WorkOrder) -> Result<Meter, RuntimeError> {
+        let model = order.config.model.as_deref();
+        let price: Option<ModelPrice> = self.options.prices.get(model).copied();
+        let budget = order.config.max_budget_usd.and_then(MicroUsd::from_dollars);
+        if budget.is_some() && price.is_none() {
+            let model = model.map_or_else(
+                || "the backend's default model".to_owned(),
+                |model| format!("{model:?}"),
+            );
+            return Err(RuntimeError::NoPrice { model });
+        }
+        Ok(Meter::new(price, budget, order.config.max_turns))
+    }
+}

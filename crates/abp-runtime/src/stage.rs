@@ -1,0 +1,93 @@
+//! The workspace of a run, off the async workers.
+
+use std::sync::Arc;
+
+use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
+use abp_error::{AbpError, ErrorCode};
+use abp_workspace::{Changes, Error as WorkspaceError, PreparedWorkspace, WorkspaceManager};
+use uuid::Uuid;
+
+/// A prepared workspace that blocking work can share.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    workspace: Arc<PreparedWorkspace>,
+    mode: WorkspaceMode,
+}
+
+impl Stage {
+    pub(crate) async fn prepare(
+        manager: WorkspaceManager,
+        spec: WorkspaceSpec,
+        run_id: Uuid,
+    ) -> Result<Self, AbpError> {
+        let mode = spec.mode;
+        let workspace = blocking(move || manager.prepare(&spec, run_id)).await?;
+        Ok(Self {
+            workspace: Arc::new(workspace),
+            mode,
+        })
+    }
+
+    pub(crate) fn root(&self) -> &std::path::Path {
+        self.workspace.root()
+    }
+
+    /// Runs blocking work on the workspace.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&PreparedWorkspace) -> Result<T, WorkspaceError> + Send + 'static,
+    ) -> Result<T, AbpError> {
+        let workspace = Arc::clone(&self.workspace);
+        blocking(move || work(&workspace)).await
+    }
+
+    /// What the receipt says about the workspace.
+    pub(crate) fn report(&self, changes: Option<&Changes>, applied: bool) -> WorkspaceReport {
+        let baseline = self.workspace.baseline();
+        let (left_out, left_out_count): (&[LeftOut], u64) = self.workspace.left_out();
+        WorkspaceReport {
+            mode: self.mode,
+            files: baseline.files(),
+            bytes: baseline.bytes(),
+            baseline_sha256: baseline.sha256(),
+            changes: changes.map(Changes::summary),
+            final_sha256: changes.map(|changes| changes.manifest_sha256().to_owned()),
+            left_out: left_out.to_vec(),
+            left_out_count,
+            applied,
+        }
+    }
+
+    /// Removes the staged copy.
+    pub(crate) async fn remove(self) -> Result<(), AbpError> {
+        match Arc::into_inner(self.workspace) {
+            Some(workspace) => blocking(move || workspace.remove()).await,
+            None => Err(AbpError::new(
+                ErrorCode::Internal,
+                "the workspace is still in use",
+            )),
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
+) -> Result<T, AbpError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(to_abp_error(&error)),
+        Err(panic) => Err(AbpError::new(
+            ErrorCode::Internal,
+            format!("work on the workspace panicked: {panic}"),
+        )),
+    }
+}
+
+fn to_abp_error(error: &WorkspaceError) -> AbpError {
+    use std::error::Error as _;
+    let result = AbpError::new(error.code(), error.to_string());
+    match error.source() {
+        Some(source) => result.with_source(source.to_string()),
+        None => result,
+    }
+}

@@ -1,0 +1,47 @@
+//! Receipts as files.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use abp_core::Receipt;
+use uuid::Uuid;
+
+use crate::RuntimeError;
+
+/// The receipts directory below the state directory.
+pub(crate) fn receipt_path(state_dir: &Path, run_id: Uuid) -> PathBuf {
+    state_dir.join("receipts").join(format!("{run_id}.json"))
+}
+
+/// Stores a receipt so that the file is either absent or whole, whatever happens.
+pub(crate) fn save_receipt(state_dir: &Path, receipt: &Receipt) -> Result<PathBuf, RuntimeError> {
+    let path = receipt_path(state_dir, receipt.meta.run_id);
+    write_whole(&path, receipt).map_err(|source| RuntimeError::StoreFailed {
+        path: path.display().to_string(),
+        source,
+    })?;
+    Ok(path)
+}
+
+fn write_whole(path: &Path, receipt: &Receipt) -> io::Result<()> {
+    let directory = path
+        .parent()
+        .ok_or_else(|| io::Error::other("the path has no directory"))?;
+    fs::create_dir_all(directory)?;
+    let mut document = serde_json::to_vec_pretty(receipt).map_err(io::Error::other)?;
+    document.push(b'\n');
+    let partial = path.with_extension("json.partial");
+    let written = (|| {
+        let mut file = File::create(&partial)?;
+        file.write_all(&document)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
+        File::open(directory)?.sync_all()
+    })();
+    if written.is_err() {
+        // The error that counts is the first one; a partial file is never read.
+        drop(fs::remove_file(&partial));
+    }
+    written
+}

@@ -1,0 +1,9 @@
+//! The commands, one module each.
+
+pub(crate) mod backends;
+pub(crate) mod explain;
+pub(crate) mod inspect;
+pub(crate) mod receipt;
+pub(crate) mod run;
+pub(crate) mod schema;
+pub(crate) mod validate;

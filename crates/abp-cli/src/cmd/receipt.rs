@@ -1,0 +1,190 @@
+//! `abp receipt`, and what other commands show of receipts.
+
+use std::path::Path;
+
+use abp_core::{Outcome, Receipt, ValidationError, verify_receipt_document};
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use serde_json::{Value, json};
+
+use crate::args::{ReceiptArgs, ReceiptCommand};
+use crate::input;
+use crate::output::{BAD, GOOD, NOTE, Output};
+use crate::text::{one_line, printable};
+
+pub(crate) fn run(args: &ReceiptArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    match &args.command {
+        ReceiptCommand::Verify { files } => verify(files, output),
+    }
+}
+
+/// Checks every file, says what is wrong with each, and fails if any is.
+fn verify(files: &[std::path::PathBuf], output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let mut all_valid = true;
+    let mut results = Vec::new();
+    for path in files {
+        let bytes = input::read(path)?;
+        let checked = verify_receipt_document(&bytes);
+        all_valid &= checked.is_ok();
+        if output.is_json() {
+            results.push(to_json(path, &checked));
+        } else {
+            print_verdict(path, &checked, output);
+        }
+    }
+    if output.is_json() {
+        output.json(&json!({ "valid": all_valid, "receipts": results }))?;
+    }
+    Ok(if all_valid {
+        ExitStatus::Success
+    } else {
+        ExitStatus::VerificationFailed
+    })
+}
+
+fn to_json(path: &Path, checked: &Result<Receipt, Vec<ValidationError>>) -> Value {
+    let problems = problems(checked);
+    let problems: Vec<_> = problems
+        .iter()
+        .map(|p| json!({ "code": p.code(), "problem": p.to_string() }))
+        .collect();
+    let receipt = checked.as_ref().ok();
+    json!({
+        "file": path.display().to_string(),
+        "valid": problems.is_empty(),
+        "run_id": receipt.map(|receipt| receipt.meta.run_id),
+        "receipt_sha256": receipt.and_then(|receipt| receipt.receipt_sha256.as_deref()),
+        "problems": problems,
+    })
+}
+
+fn print_verdict(
+    path: &Path,
+    checked: &Result<Receipt, Vec<ValidationError>>,
+    output: &mut Output,
+) {
+    let path = path.display();
+    match checked {
+        Ok(receipt) => {
+            let hash = receipt.receipt_sha256.as_deref().unwrap_or_default();
+            output.line(&format!("{GOOD}valid{GOOD:#}   {path}  {hash}"));
+        }
+        Err(problems) => {
+            output.line(&format!("{BAD}INVALID{BAD:#} {path}"));
+            for problem in problems {
+                output.line(&format!(
+                    "  {}: {}",
+                    problem.code(),
+                    printable(&problem.to_string())
+                ));
+            }
+        }
+    }
+}
+
+fn problems(checked: &Result<Receipt, Vec<ValidationError>>) -> &[ValidationError] {
+    match checked {
+        Ok(_) => &[],
+        Err(problems) => problems,
+    }
+}
+
+/// What a receipt says, in a few aligned lines.
+pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
+    let (style, word) = match receipt.outcome {
+        Outcome::Complete => (GOOD, "complete"),
+        Outcome::Partial => (NOTE, "partial"),
+        Outcome::Failed => (BAD, "failed"),
+        Outcome::Cancelled => (NOTE, "cancelled"),
+    };
+    output.field(
+        "outcome",
+        &format!("{style}{word}{style:#} in {} ms", receipt.meta.duration_ms),
+    );
+    if let Some(error) = &receipt.error {
+        output.field(
+            "error",
+            &format!("[{}] {}", error.code, one_line(&error.message)),
+        );
+    }
+    let version = receipt
+        .backend
+        .backend_version
+        .as_deref()
+        .map(|version| format!(" {version}"))
+        .unwrap_or_default();
+    output.field(
+        "backend",
+        &one_line(&format!("{}{version}", receipt.backend.id)),
+    );
+    for entry in receipt.plan.iter().flat_map(|plan| &plan.emulation.applied) {
+        output.field("emulated", entry.capability.as_str());
+    }
+    for note in receipt.plan.iter().flat_map(|plan| &plan.notes) {
+        output.field("note", &one_line(note));
+    }
+    for rule in receipt
+        .enforcement
+        .rules
+        .iter()
+        .filter(|rule| rule.denied > 0)
+    {
+        let times = if rule.denied == 1 {
+            String::new()
+        } else {
+            format!(" ({} times)", rule.denied)
+        };
+        output.field(
+            "denied",
+            &format!("by {} {:?}{times}", rule.list, rule.pattern),
+        );
+    }
+    if let Some(workspace) = &receipt.workspace {
+        if let Some(changes) = &workspace.changes {
+            let applied = if workspace.applied {
+                ", applied to the source"
+            } else {
+                ""
+            };
+            let (files, plus, minus) =
+                (changes.files_changed, changes.insertions, changes.deletions);
+            let files = if files == 1 {
+                "1 file".to_owned()
+            } else {
+                format!("{files} files")
+            };
+            output.field(
+                "changes",
+                &format!("{files} changed, +{plus} -{minus}{applied}"),
+            );
+        }
+        if workspace.left_out_count > 0 {
+            output.field(
+                "left out",
+                &format!("{} entries of the source", workspace.left_out_count),
+            );
+        }
+    }
+    if let Some(cost) = receipt.usage.estimated_cost_usd {
+        output.field("cost", &format!("${cost:.6}"));
+    }
+    output.field("run", &receipt.meta.run_id.to_string());
+    if let Some(hash) = &receipt.receipt_sha256 {
+        output.field("sha256", hash);
+    }
+}
+
+/// Writes a second copy of a receipt.
+pub(crate) fn write_copy(path: &Path, receipt: &Receipt) -> Result<(), AbpError> {
+    let write = || -> std::io::Result<()> {
+        let mut document = serde_json::to_vec_pretty(receipt)?;
+        document.push(b'\n');
+        std::fs::write(path, document)
+    };
+    write().map_err(|error| {
+        AbpError::new(
+            ErrorCode::ReceiptStoreFailed,
+            format!("cannot write {}", path.display()),
+        )
+        .with_source(error)
+    })
+}

@@ -1,0 +1,284 @@
+//! `abp run`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_mock::{MockBackend, MockScript};
+use abp_core::{AgentEvent, CancelReason, Outcome, Receipt, UsageNormalized};
+use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
+use abp_integrations::BackendRegistry;
+use abp_plan::{PlanSettings, RunPlan};
+use abp_runtime::{
+    Approvals, CancelHandle, PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::{HostArgs, RunArgs};
+use crate::cmd::receipt::{print_summary, write_copy};
+use crate::input;
+use crate::order;
+use crate::output::{Output, STRONG};
+use crate::render::{self, EventPrinter};
+use crate::text::one_line;
+
+/// What `--json` prints, and `--jsonl` prints last.
+#[derive(Debug, Serialize)]
+struct RunSummary<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    run_id: uuid::Uuid,
+    outcome: Outcome,
+    exit_code: u8,
+    backend: &'a str,
+    mode: abp_core::ExecutionMode,
+    receipt: String,
+    receipt_sha256: Option<&'a str>,
+    duration_ms: u64,
+    diff: Option<abp_core::ChangeSummary>,
+    applied: bool,
+    denied: u64,
+    emulated: Vec<&'a abp_core::Capability>,
+    usage: &'a UsageNormalized,
+    error: Option<&'a AbpErrorDto>,
+}
+
+pub(crate) fn run(args: RunArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let order = order::build(&args, output)?;
+    let runtime = Runtime::new(registry(&args.host)?, runtime_options(&args)?);
+    if args.dry_run {
+        let plan = runtime.plan(&args.backend, order)?;
+        show_plan(&plan, output)?;
+        return Ok(ExitStatus::Success);
+    }
+    let approvals = Approvals::for_tools(&args.governance.approve)
+        .map_err(|error| AbpError::new(ErrorCode::ConfigInvalid, format!("--approve: {error}")))?;
+    let options = RunOptions {
+        timeout: args.limits.timeout,
+        approvals,
+    };
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
+        })?;
+    tokio.block_on(async {
+        let handle = runtime.run_with(&args.backend, order, options)?;
+        let receipt = follow(handle, &args, output).await?;
+        conclude(&runtime, &receipt, &args, output)
+    })
+}
+
+/// The backends: the embedded one, and scripted ones.
+pub(crate) fn registry(args: &HostArgs) -> Result<BackendRegistry, AbpError> {
+    let mut registry = BackendRegistry::with_embedded();
+    for path in &args.mock_scripts {
+        let bytes = input::read(path)?;
+        let script: MockScript = input::document(path, &bytes)?;
+        registry.register(Arc::new(MockBackend::from_script(script)));
+    }
+    Ok(registry)
+}
+
+fn runtime_options(args: &RunArgs) -> Result<RuntimeOptions, AbpError> {
+    let prices = match &args.limits.prices {
+        None => PriceTable::default(),
+        Some(path) => {
+            let prices: PriceTable = input::strict(path, ErrorCode::ConfigInvalid)?;
+            if let Some(model) = prices.first_invalid() {
+                let message = format!(
+                    "{}: a price of {model:?} is not a number of dollars, zero or more",
+                    path.display()
+                );
+                return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
+            }
+            prices
+        }
+    };
+    Ok(RuntimeOptions {
+        state_dir: args.host.state_dir.clone(),
+        prices,
+        planning: PlanSettings::default(),
+    })
+}
+
+/// Shows the events until the end, and waits for the receipt.
+async fn follow(
+    handle: RunHandle,
+    args: &RunArgs,
+    output: &mut Output,
+) -> Result<Receipt, AbpError> {
+    let signals = tokio::spawn(cancel_on_signal(handle.cancel_handle()));
+    let quiet = output.is_json();
+    let live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl);
+    let mut printer = EventPrinter::default();
+    let mut events = handle.events;
+    while let Some(event) = events.next().await {
+        if args.jsonl {
+            output.json_line(&event)?;
+        } else if !quiet {
+            live.around(|| printer.print(&event.kind, output));
+        }
+        live.seen(&event);
+    }
+    live.clear();
+    printer.end_line(output);
+    let receipt = handle.receipt.await;
+    signals.abort();
+    Ok(receipt?)
+}
+
+/// The first interrupt cancels the run, which then ends in a receipt; so does a request to terminate.
+async fn cancel_on_signal(cancel: CancelHandle) {
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut stream) => stream.recv().await.map(|()| CancelReason::Shutdown),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let reason = tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.ok().map(|()| CancelReason::User),
+        terminated = terminate => terminated,
+    };
+    if let Some(reason) = reason {
+        cancel.cancel(reason);
+    }
+}
+
+fn conclude(
+    runtime: &Runtime,
+    receipt: &Receipt,
+    args: &RunArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let path = runtime
+        .receipt_path(receipt.meta.run_id)
+        .display()
+        .to_string();
+    if let Some(copy) = &args.out {
+        write_copy(copy, receipt)?;
+    }
+    let status = exit_status(receipt);
+    if output.is_json() || args.jsonl {
+        let summary = summarise(receipt, path, status);
+        if args.jsonl {
+            output.json_line(&summary)?
+        } else {
+            output.json(&summary)?
+        };
+    } else {
+        if let Some(diff) = receipt
+            .verification
+            .git_diff
+            .as_deref()
+            .filter(|diff| !diff.is_empty())
+        {
+            output.line("");
+            render::diff(diff, output);
+        }
+        output.line("");
+        print_summary(receipt, output);
+        output.field("receipt", &path);
+    }
+    Ok(status)
+}
+
+fn exit_status(receipt: &Receipt) -> ExitStatus {
+    match (receipt.outcome, &receipt.error) {
+        (Outcome::Complete, _) => ExitStatus::Success,
+        (_, Some(error)) => error.code.exit_status(),
+        (Outcome::Cancelled, None) => ExitStatus::Cancelled,
+        (Outcome::Partial | Outcome::Failed, None) => ExitStatus::RunFailed,
+    }
+}
+
+fn summarise(receipt: &Receipt, path: String, status: ExitStatus) -> RunSummary<'_> {
+    let workspace = receipt.workspace.as_ref();
+    let emulated = receipt
+        .plan
+        .iter()
+        .flat_map(|plan| &plan.emulation.applied)
+        .map(|entry| &entry.capability);
+    RunSummary {
+        kind: "run_summary",
+        run_id: receipt.meta.run_id,
+        outcome: receipt.outcome,
+        exit_code: status.code(),
+        backend: &receipt.backend.id,
+        mode: receipt.mode,
+        receipt: path,
+        receipt_sha256: receipt.receipt_sha256.as_deref(),
+        duration_ms: receipt.meta.duration_ms,
+        diff: workspace.and_then(|workspace| workspace.changes.clone()),
+        applied: workspace.is_some_and(|workspace| workspace.applied),
+        denied: receipt
+            .enforcement
+            .rules
+            .iter()
+            .map(|rule| rule.denied)
+            .sum(),
+        emulated: emulated.collect(),
+        usage: &receipt.usage,
+        error: receipt.error.as_ref(),
+    }
+}
+
+fn show_plan(plan: &RunPlan, output: &mut Output) -> Result<(), AbpError> {
+    if output.is_json() {
+        return output.json(plan);
+    }
+    output.line(&format!(
+        "{STRONG}Nothing was opened, copied or written.{STRONG:#}"
+    ));
+    output.field("task", &one_line(&plan.order().task));
+    output.field("backend", &plan.projection().selected_backend);
+    let fallbacks = &plan.projection().selection.fallback_chain;
+    if !fallbacks.is_empty() {
+        output.field("fallback", &fallbacks.join(", "));
+    }
+    for emulated in &plan.projection().required_emulations {
+        output.field("emulated", emulated.as_str());
+    }
+    output.line("");
+    render::candidates(&plan.projection().selection.candidates, output);
+    Ok(())
+}
+
+/// A line at the bottom that shows that something happens; on a terminal only.
+struct LiveLine {
+    bar: ProgressBar,
+}
+
+impl LiveLine {
+    fn new(shown: bool) -> Self {
+        let bar = if shown {
+            ProgressBar::new_spinner()
+        } else {
+            ProgressBar::hidden()
+        };
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {pos} events, {elapsed}, last: {msg}")
+        {
+            bar.set_style(style);
+        }
+        if shown {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar }
+    }
+
+    fn around(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    fn seen(&self, event: &AgentEvent) {
+        self.bar.inc(1);
+        self.bar.set_message(one_line(event.kind.name()));
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

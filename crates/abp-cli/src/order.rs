@@ -1,0 +1,188 @@
+//! A work order from a file and flags.
+
+use abp_core::{
+    Capability, CapabilityRequirement, ClientCapabilities, ExecutionLane, MinSupport,
+    PolicyProfile, RuntimeConfig, WorkOrder, WorkOrderBuilder, WorkspaceMode,
+};
+use abp_error::{AbpError, ErrorCode};
+use serde_json::{Map, Value};
+
+use crate::args::{LaneArg, RunArgs, WorkspaceModeArg};
+use crate::input::{self, closest};
+use crate::output::Output;
+
+/// Builds the order: the file first, then flags over it.
+pub(crate) fn build(args: &RunArgs, output: &mut Output) -> Result<WorkOrder, AbpError> {
+    let (mut order, file_has_policy) = match &args.order {
+        Some(path) => {
+            let bytes = input::read(path)?;
+            let order: WorkOrder = input::document(path, &bytes)?;
+            for unknown in input::unknown_fields(&bytes, &order) {
+                output.warn(&format!(
+                    "{}: {} (ignored)",
+                    path.display(),
+                    unknown.describe()
+                ));
+            }
+            let has_policy = order.policy != PolicyProfile::default();
+            (order, has_policy)
+        }
+        None => (WorkOrderBuilder::new("").build(), false),
+    };
+    if let Some(task) = &args.task {
+        order.task.clone_from(task);
+    }
+    set_workspace(args, &mut order);
+    order.context.files.extend(args.context.iter().cloned());
+    for requirement in &args.governance.require {
+        order
+            .requirements
+            .required
+            .push(parse_requirement(requirement)?);
+    }
+    match &args.governance.policy {
+        Some(path) => order.policy = input::policy(path)?,
+        None if !file_has_policy => order.policy = default_policy(order.workspace.mode),
+        None => {}
+    }
+    set_config(args, &mut order.config)?;
+    order.client.get_or_insert_with(terminal_client);
+    Ok(order)
+}
+
+fn set_workspace(args: &RunArgs, order: &mut WorkOrder) {
+    let flags = &args.workspace;
+    if let Some(root) = &flags.root {
+        order.workspace.root.clone_from(root);
+    }
+    if let Some(mode) = flags.workspace_mode {
+        order.workspace.mode = match mode {
+            WorkspaceModeArg::Staged => WorkspaceMode::Staged,
+            WorkspaceModeArg::PassThrough => WorkspaceMode::PassThrough,
+        };
+    }
+    if let Some(lane) = flags.lane {
+        order.lane = match lane {
+            LaneArg::PatchFirst => ExecutionLane::PatchFirst,
+            LaneArg::WorkspaceFirst => ExecutionLane::WorkspaceFirst,
+        };
+    }
+    order
+        .workspace
+        .include
+        .extend(flags.include.iter().cloned());
+    order
+        .workspace
+        .exclude
+        .extend(flags.exclude.iter().cloned());
+    if flags.no_gitignore {
+        order.workspace.respect_gitignore = false;
+    }
+}
+
+fn set_config(args: &RunArgs, config: &mut RuntimeConfig) -> Result<(), AbpError> {
+    if args.model.is_some() {
+        config.model.clone_from(&args.model);
+    }
+    if args.limits.max_budget_usd.is_some() {
+        config.max_budget_usd = args.limits.max_budget_usd;
+    }
+    if args.limits.max_turns.is_some() {
+        config.max_turns = args.limits.max_turns;
+    }
+    config.env.extend(args.env.iter().cloned());
+    for (key, value) in &args.params {
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.clone()));
+        set_param(config, key, value)?;
+    }
+    Ok(())
+}
+
+/// `model` sets the model; any other key is a path into the vendor settings.
+fn set_param(config: &mut RuntimeConfig, key: &str, value: Value) -> Result<(), AbpError> {
+    if key == "model" {
+        config.model = value.as_str().map(str::to_owned);
+        return Ok(());
+    }
+    let (vendor, rest) = key.split_once('.').unwrap_or(("abp", key));
+    let mut place = config
+        .vendor
+        .entry(vendor.to_owned())
+        .or_insert_with(|| Value::Object(Map::new()));
+    for part in rest.split('.') {
+        let Value::Object(members) = place else {
+            return Err(AbpError::new(
+                ErrorCode::ConfigInvalid,
+                format!("--param {key}: a part of the key has a value already"),
+            ));
+        };
+        place = members
+            .entry(part)
+            .or_insert_with(|| Value::Object(Map::new()));
+    }
+    *place = value;
+    Ok(())
+}
+
+fn parse_requirement(text: &str) -> Result<CapabilityRequirement, AbpError> {
+    let (name, level) = text.split_once(':').unwrap_or((text, "emulated"));
+    let capability = Capability::from_wire(name);
+    if let Capability::Other(name) = &capability {
+        let known = Capability::KNOWN.iter().map(Capability::as_str);
+        let hint = closest(name, known)
+            .map(|known| format!("; did you mean {known:?}?"))
+            .unwrap_or_default();
+        return Err(AbpError::new(
+            ErrorCode::ConfigInvalid,
+            format!("--require {text}: unknown capability {name:?}{hint}"),
+        ));
+    }
+    let min_support = match level {
+        "native" => MinSupport::Native,
+        "emulated" => MinSupport::Emulated,
+        "any" => MinSupport::Any,
+        other => {
+            return Err(AbpError::new(
+                ErrorCode::ConfigInvalid,
+                format!(
+                    "--require {text}: {other:?} is no level; expected native, emulated or any"
+                ),
+            ));
+        }
+    };
+    Ok(CapabilityRequirement {
+        capability,
+        min_support,
+    })
+}
+
+/// Secrets stay unread and repositories unharmed. In place, changes need approval as well: on a copy
+/// they are proposals that somebody still has to apply.
+fn default_policy(mode: WorkspaceMode) -> PolicyProfile {
+    let list = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+    PolicyProfile {
+        disallowed_tools: list(&["KillBash", "NotebookEdit", "mcp__*__*"]),
+        deny_read: list(&[
+            "**/.env",
+            "**/.env.*",
+            "**/.git/**",
+            "**/id_rsa",
+            "**/id_ed25519",
+        ]),
+        deny_write: list(&["**/.git/**"]),
+        require_approval_for: match mode {
+            WorkspaceMode::Staged => Vec::new(),
+            WorkspaceMode::PassThrough => list(&["Bash", "Write", "Edit"]),
+        },
+        ..PolicyProfile::default()
+    }
+}
+
+/// What a terminal can show.
+fn terminal_client() -> ClientCapabilities {
+    ClientCapabilities {
+        supported_events: vec!["PROGRESS_INDICATOR".to_owned()],
+        prefers_markdown: true,
+        image_resolution: Some("low".to_owned()),
+    }
+}

@@ -1,0 +1,212 @@
+//! Events and plans as people read them.
+
+use abp_core::{AgentEventKind, CandidateReport, PermissionOutcome, PlanEntry};
+
+use crate::output::{BAD, DIM, GOOD, NOTE, Output, PLACE, STRONG};
+use crate::text::{one_line, printable};
+
+/// Writes events as they happen. Streamed text goes out as it comes.
+#[derive(Debug, Default)]
+pub(crate) struct EventPrinter {
+    /// Whether the agent's text was streamed, so that the whole message need not be repeated.
+    streamed: bool,
+    /// Whether the last character written was not a newline.
+    in_line: bool,
+}
+
+impl EventPrinter {
+    pub(crate) fn print(&mut self, kind: &AgentEventKind, output: &mut Output) {
+        match kind {
+            AgentEventKind::AssistantDelta { text } => {
+                self.streamed = true;
+                self.stream(&printable(text), output);
+            }
+            AgentEventKind::ThinkingDelta { text } => {
+                self.stream(&format!("{DIM}{}{DIM:#}", printable(text)), output)
+            }
+            AgentEventKind::AssistantMessage { text } => {
+                if !std::mem::take(&mut self.streamed) {
+                    self.stream(&printable(text), output);
+                }
+                self.end_line(output);
+            }
+            other => {
+                if let Some(line) = describe(other) {
+                    self.end_line(output);
+                    output.line(&line);
+                }
+            }
+        }
+    }
+
+    /// Ends a line that streamed text left open.
+    pub(crate) fn end_line(&mut self, output: &mut Output) {
+        if std::mem::take(&mut self.in_line) {
+            output.line("");
+        }
+    }
+
+    fn stream(&mut self, text: &str, output: &mut Output) {
+        if !text.is_empty() {
+            output.write(text);
+            self.in_line = !text.ends_with('\n');
+        }
+    }
+}
+
+/// One line for an event; `None` for what the summary tells better.
+pub(crate) fn describe(kind: &AgentEventKind) -> Option<String> {
+    Some(match kind {
+        AgentEventKind::RunStarted { message } => {
+            format!("{STRONG}▸ {}{STRONG:#}", one_line(message))
+        }
+        AgentEventKind::ToolCall {
+            tool_name, input, ..
+        } => {
+            let target = input
+                .get("path")
+                .or_else(|| input.get("command"))
+                .or_else(|| input.get("pattern"));
+            let target = target.and_then(|value| value.as_str()).unwrap_or_default();
+            format!(
+                "  {PLACE}{}{PLACE:#} {}",
+                one_line(tool_name),
+                one_line(target)
+            )
+        }
+        AgentEventKind::ToolResult {
+            tool_name,
+            output,
+            is_error: true,
+            ..
+        } => {
+            let problem = output
+                .get("error")
+                .and_then(|error| error.as_str())
+                .map_or_else(|| output.to_string(), str::to_owned);
+            format!(
+                "  {BAD}✗{BAD:#} {}: {}",
+                one_line(tool_name),
+                one_line(&problem)
+            )
+        }
+        AgentEventKind::FileChanged { path, summary } => {
+            format!("  {GOOD}±{GOOD:#} {} {}", one_line(path), one_line(summary))
+        }
+        AgentEventKind::CommandExecuted {
+            command, exit_code, ..
+        } => {
+            let status = exit_code.map_or_else(|| "?".to_owned(), |code| code.to_string());
+            format!("  $ {} {DIM}(exit {status}){DIM:#}", one_line(command))
+        }
+        AgentEventKind::Warning { message } => format!("{NOTE}! {}{NOTE:#}", one_line(message)),
+        AgentEventKind::Error {
+            message,
+            error_code,
+        } => {
+            let code = error_code
+                .map(|code| format!("[{code}]"))
+                .unwrap_or_default();
+            format!("{BAD}error{BAD:#}{code}: {}", one_line(message))
+        }
+        AgentEventKind::PlanUpdated { entries } => entries
+            .iter()
+            .map(|PlanEntry { content, status }| {
+                format!("  [{}] {}", one_line(status), one_line(content))
+            })
+            .collect::<Vec<_>>()
+            .join("\n"),
+        AgentEventKind::PermissionRequested {
+            tool_name,
+            target,
+            reason,
+            ..
+        } => {
+            format!(
+                "  {NOTE}?{NOTE:#} {} {}: {}",
+                one_line(tool_name),
+                one_line(target.as_deref().unwrap_or_default()),
+                one_line(reason)
+            )
+        }
+        AgentEventKind::PermissionResolved {
+            tool_name,
+            target,
+            outcome,
+            decided_by,
+            reason,
+            ..
+        } => {
+            let (style, word) = match outcome {
+                PermissionOutcome::Approved => (GOOD, "approved"),
+                PermissionOutcome::Denied => (BAD, "denied"),
+            };
+            let what = format!(
+                "{} {}",
+                one_line(tool_name),
+                one_line(target.as_deref().unwrap_or_default())
+            );
+            format!(
+                "  {style}{word}{style:#} {} by {}: {}",
+                what.trim(),
+                one_line(decided_by),
+                one_line(reason)
+            )
+        }
+        AgentEventKind::SessionStarted { session_id } => {
+            format!("  {DIM}session {}{DIM:#}", one_line(session_id))
+        }
+        AgentEventKind::ContentBlock { block_type, .. } => {
+            format!("  {DIM}{}{DIM:#}", one_line(block_type))
+        }
+        AgentEventKind::Adapted { adaptation } => {
+            format!(
+                "  {DIM}adapted {}: {} → {} ({}){DIM:#}",
+                one_line(&adaptation.event),
+                one_line(&adaptation.from),
+                one_line(&adaptation.to),
+                one_line(&adaptation.reason)
+            )
+        }
+        AgentEventKind::Opaque(event) => format!(
+            "  {DIM}{} (unknown to this version){DIM:#}",
+            one_line(&event.kind)
+        ),
+        _ => return None,
+    })
+}
+
+/// The candidates of a selection, with their reasons.
+pub(crate) fn candidates(candidates: &[CandidateReport], output: &mut Output) {
+    for candidate in candidates {
+        let style = if candidate.eligible { GOOD } else { BAD };
+        output.line(&format!(
+            "{style}{}{style:#}  {DIM}score {:.3}{DIM:#}",
+            one_line(&candidate.backend),
+            candidate.score.total
+        ));
+        for reason in &candidate.reasons {
+            output.line(&format!("  {}", one_line(reason)));
+        }
+    }
+}
+
+/// A diff, coloured line by line.
+pub(crate) fn diff(text: &str, output: &mut Output) {
+    for line in text.lines() {
+        let line_text = printable(line);
+        let style = match line.as_bytes() {
+            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] | [b'd', b'i', b'f', b'f', ..] => {
+                STRONG
+            }
+            [b'+', ..] => GOOD,
+            [b'-', ..] => BAD,
+            [b'@', ..] => PLACE,
+            _ => {
+                output.line(&line_text);
+                continue;
+            }
+        };
+        output.line(&format!("{style}{line_text}{style:#}"));
+    }
+}

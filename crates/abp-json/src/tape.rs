@@ -77,8 +77,8 @@ const MAX_NODES: u32 = (1 << 24) - 2;
 impl Default for Limits {
     /// Returns the limits for a document from outside: 32 MiB, 128 levels, 4,194,304 nodes.
     ///
-    /// With these the tape of a hostile document takes at most 64 MiB (128 MiB for a moment, while
-    /// it grows); an ordinary document has ten or more bytes to a node.
+    /// With these the tape of a hostile document stays below 100 MiB; an ordinary document has ten
+    /// or more bytes to a node of sixteen.
     fn default() -> Self {
         Self {
             max_bytes: 32 << 20,

@@ -82,6 +82,11 @@ fn parsed_values_are_admitted_too() {
             vec![("/a/0", UnsafeInteger), ("/a/1", UnsafeInteger)],
         ),
         (
+            json!(i64::MIN),
+            json!("-9223372036854775808"),
+            vec![("", UnsafeInteger)],
+        ),
+        (
             json!([1e300, 9007199254740991_i64]),
             json!([1e300, 9007199254740991_i64]),
             vec![],

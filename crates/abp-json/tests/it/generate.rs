@@ -56,7 +56,7 @@ pub(crate) fn safe_value() -> impl Strategy<Value = Value> {
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
-        "[ab\"\\\\\u{e9}\u{e000}\u{ffff}\u{1f602}\u{0}]{0,12}"
+        "[ab !\"\\\\\u{e9}\u{e000}\u{ffff}\u{1f602}\u{0}]{0,12}"
     ]
 }
 

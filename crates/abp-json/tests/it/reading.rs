@@ -40,6 +40,10 @@ fn refuses_what_is_not_json() {
         (b"'a'", syntax(0, "expected a value")),
         (b"\"a\nb\"", syntax(2, "control character in a string")),
         (b"\"a\0\"", syntax(2, "control character in a string")),
+        (
+            b"\"~ a long run\x1fof text\"",
+            syntax(13, "control character in a string"),
+        ),
         (b"\"\\x\"", syntax(2, "invalid escape")),
         (b"\"\\u12g4\"", syntax(5, "invalid escape")),
         (b"\"\\u+123\"", syntax(3, "invalid escape")),
@@ -117,6 +121,8 @@ fn views_read_every_kind() {
         .collect();
     assert_eq!(spans, [("1", true, 1), ("[ ]", true, 1), ("{}", true, 1)]);
     assert!(root.get("nothing").is_none() && get("s").get("s").is_none());
+    let small = parse(b"1").unwrap();
+    assert!(small.view(get("o").id()).is_none() && small.view(small.root().id()).is_some());
 }
 
 #[test]
@@ -148,6 +154,28 @@ fn b23_duplicate_keys_are_recorded_however_they_are_spelled() {
     // The last one counts, as in serde_json.
     assert_eq!(tape.root().get("model").map(View::raw), Some(r#""dear""#));
     assert_eq!(tape.resolve("/tools/0/a").map(View::raw), Some("2"));
+}
+
+#[test]
+fn e12_lone_surrogates_are_told_from_pairs() {
+    for (text, text_or_lone) in [
+        (r#""\ud83d\ude02""#, Some("😂")),
+        (r#""\uD83D\uDE02x""#, Some("😂x")),
+        (r#""\ud83d\udbff""#, None),
+        (r#""\ud83d\u0061""#, None),
+        (r#""\ud83d \ude02""#, None),
+        (r#""\ude02\ud83d""#, None),
+        (r#""\ud83d\ud83d\ude02""#, None),
+        (r#""\ud83d""#, None),
+    ] {
+        let tape = parse(text.as_bytes()).unwrap();
+        assert_eq!(tape.root().as_str().as_deref(), text_or_lone, "{text}");
+        assert_eq!(
+            tape.root().has_lone_surrogate(),
+            text_or_lone.is_none(),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -212,6 +240,19 @@ fn b22_bombs_meet_a_limit_or_cost_what_their_size_does() {
         assert_eq!(tape.root().as_f64().is_some(), number.starts_with("0."));
     }
 
+    // More keys than are compared pairwise, the last one twice.
+    let members: Vec<_> = (0..41)
+        .map(|index| format!("\"{}\":0", index % 40))
+        .collect();
+    let many = format!("{{{}}}", members.join(","));
+    assert_eq!(
+        Tape::parse_str(&many, &unlimited)
+            .unwrap()
+            .duplicates()
+            .len(),
+        1
+    );
+
     // Keys chosen to look alike to the fingerprint: quadratic work would take minutes here.
     let alike = |index: usize| format!("\"aaaaaaaa{index:06}bbbbbbbb\":0");
     let members: Vec<_> = (0..200_000).map(|index| alike(index % 199_999)).collect();
@@ -231,6 +272,26 @@ fn b22_bombs_meet_a_limit_or_cost_what_their_size_does() {
             .len(),
         199_999
     );
+}
+
+#[test]
+fn every_byte_in_every_place_is_judged_as_serde_json_does() {
+    for byte in 0..=u8::MAX {
+        for (before, after) in [
+            (&b""[..], &b""[..]),
+            (b"\"", b"\""),
+            (b"\"a run of words", b"more words\""),
+            (b"\"\\", b"\""),
+            (b"\"\\u00", b"1\""),
+            (b"[1", b"0]"),
+            (b"{\"a\"", b"1}"),
+            (b"nul", b""),
+        ] {
+            let bytes = [before, &[byte], after].concat();
+            let accepted = serde_json::from_slice::<Value>(&bytes).is_ok();
+            assert_eq!(parse(&bytes).is_ok(), accepted, "{}", bytes.escape_ascii());
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,31 @@
+//! Benchmarks by name, one module each.
+
+mod json;
+
+use anyhow::{Result, bail};
+
+use crate::output::say;
+
+/// A new benchmark is a module of this one and a line here.
+const BENCHES: &[Bench] = &[Bench {
+    name: "json",
+    run: json::run,
+}];
+
+struct Bench {
+    name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+pub(crate) fn run(name: &str) -> Result<()> {
+    let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+        let known: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        bail!("no benchmark is named {name}; known: {}", known.join(", "));
+    };
+    if cfg!(debug_assertions) {
+        say(format_args!(
+            "warning: not optimised, the figures mean nothing; use `cargo run --release -p xtask -- bench {name}`"
+        ));
+    }
+    (bench.run)()
+}

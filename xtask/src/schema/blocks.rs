@@ -1,0 +1,164 @@
+//! The tables that are generated into documents.
+//!
+//! A new one is a line in [`BLOCKS`] and the function it names; the document gets the two markers.
+
+use abp_core::EmulationStrategy;
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+/// One generated part of one document.
+pub(super) struct Block {
+    /// Relative to the root.
+    pub(super) file: &'static str,
+    /// The heading, should the document not exist yet.
+    pub(super) title: &'static str,
+    /// The name in the markers.
+    pub(super) name: &'static str,
+    pub(super) render: fn(&Workspace) -> Result<String>,
+}
+
+pub(super) const BLOCKS: &[Block] = &[
+    Block {
+        file: "crates/README.md",
+        title: "Crates",
+        name: "crates",
+        render: crates,
+    },
+    Block {
+        file: "docs/capabilities.md",
+        title: "Capabilities",
+        name: "capabilities",
+        render: |_| Ok(capabilities()),
+    },
+    Block {
+        file: "docs/capability_negotiation.md",
+        title: "Capability negotiation",
+        name: "emulation",
+        render: |_| Ok(emulation()),
+    },
+    Block {
+        file: "docs/error_codes.md",
+        title: "Error codes",
+        name: "errors",
+        render: |_| errors(),
+    },
+];
+
+/// One row per crate, the lowest layer first.
+fn crates(workspace: &Workspace) -> Result<String> {
+    let mut table = Table::new(&["layer", "crate", "what it does"]);
+    for (name, layer) in workspace.layers.crates() {
+        let mut members = workspace.metadata.members();
+        let Some(package) = members.find(|package| package.name == name) else {
+            continue;
+        };
+        let dir = workspace.relative(package.dir());
+        let sources = ["src/lib.rs", "src/main.rs"].map(|path| format!("{dir}/{path}"));
+        let mut found = sources.iter().filter_map(|path| workspace.file(path));
+        let summary = found.next().map(|file| first_paragraph(&file.text));
+        let summary = summary.filter(|summary| !summary.is_empty());
+        let summary = summary.with_context(|| format!("{name} starts without a `//!` line"))?;
+        table.row(&[layer.title(), &format!("`{name}`"), &summary]);
+    }
+    Ok(table.0)
+}
+
+/// Returns the first paragraph of a file's documentation on one line.
+fn first_paragraph(source: &str) -> String {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
+    let lines: Vec<_> = lines
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    lines.join(" ")
+}
+
+fn capabilities() -> String {
+    let mut table = Table::new(&["capability", "wire name", "also accepted", "meaning"]);
+    for capability in abp_core::Capability::KNOWN {
+        let aliases = capability.aliases().iter();
+        let aliases: Vec<_> = aliases.map(|alias| format!("`{alias}`")).collect();
+        table.row(&[
+            &format!("`{capability:?}`"),
+            &format!("`{}`", capability.as_str()),
+            &aliases.join(", "),
+            capability.description(),
+        ]);
+    }
+    table.0
+}
+
+fn emulation() -> String {
+    let mut table = Table::new(&["capability", "default strategy", "detail"]);
+    for capability in abp_core::Capability::KNOWN {
+        let strategy = abp_emulation::default_strategy(capability);
+        let (name, detail) = match &strategy {
+            EmulationStrategy::SystemPromptInjection { prompt } => {
+                ("system prompt injection", prompt)
+            }
+            EmulationStrategy::PostProcessing { detail } => ("post-processing", detail),
+            EmulationStrategy::Disabled { reason } => ("disabled", reason),
+        };
+        table.row(&[&format!("`{}`", capability.as_str()), name, detail]);
+    }
+    table.0
+}
+
+fn errors() -> Result<String> {
+    let mut table = Table::new(&["code", "category", "HTTP", "exit", "meaning", "what to do"]);
+    for code in abp_error::ErrorCode::ALL {
+        let category = serde_json::to_value(code.category())?;
+        table.row(&[
+            &format!("`{}`", code.as_str()),
+            category.as_str().context("a category is a string")?,
+            &code.http_status().to_string(),
+            &code.exit_status().code().to_string(),
+            code.explanation(),
+            code.remedy(),
+        ]);
+    }
+    Ok(table.0)
+}
+
+/// A Markdown table.
+struct Table(String);
+
+impl Table {
+    fn new(columns: &[&str]) -> Self {
+        let mut table = Self(String::new());
+        table.row(columns);
+        table.0.push_str(&"|---".repeat(columns.len()));
+        table.0.push_str("|\n");
+        table
+    }
+
+    fn row(&mut self, cells: &[&str]) {
+        for cell in cells {
+            self.0.push_str("| ");
+            self.0.push_str(&cell.replace('|', "\\|"));
+            self.0.push(' ');
+        }
+        self.0.push_str("|\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_is_described_by_its_first_paragraph() {
+        let check = |source: &str, expected: &str| assert_eq!(first_paragraph(source), expected);
+        check("//! One\n//! sentence.\n//!\n//! Two.\n", "One sentence.");
+        check("//! One.\nuse x;\n//! no", "One.");
+        check("use x;\n//! no", "");
+    }
+
+    #[test]
+    fn a_bar_does_not_end_a_cell() {
+        let mut table = Table::new(&["a", "b"]);
+        table.row(&["x | y", ""]);
+        assert_eq!(table.0, "| a | b |\n|---|---|\n| x \\| y |  |\n");
+    }
+}

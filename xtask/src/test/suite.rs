@@ -1,0 +1,174 @@
+//! The list of test suites, what each needs, and how it is run.
+
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use abp_testkit::SKIP_LOG_ENV;
+use anyhow::{Context, Result};
+
+use super::count::{Counts, Format, Tally};
+use crate::output::say;
+use crate::workspace::cargo;
+
+/// Every suite, in the order they run. A new one is an entry here.
+pub(super) const SUITES: &[Suite] = &[
+    Suite {
+        name: "workspace",
+        needs: &[CARGO],
+        command: workspace_tests,
+    },
+    Suite {
+        name: "doc",
+        needs: &[CARGO],
+        command: doc_tests,
+    },
+];
+
+const CARGO: Need = Need {
+    tool: "cargo",
+    probe: &["cargo", "--version"],
+    install: &[],
+};
+
+/// A set of tests with one runner.
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    needs: &'static [Need],
+    command: fn() -> Runner,
+}
+
+/// A tool that a suite cannot do without.
+struct Need {
+    tool: &'static str,
+    /// Succeeds where the tool is present.
+    probe: &'static [&'static str],
+    /// Gets the tool; empty if only a person can.
+    install: &'static [&'static str],
+}
+
+/// A command and the form in which it reports.
+struct Runner {
+    command: Command,
+    format: Format,
+}
+
+impl Suite {
+    /// Makes sure that everything the suite needs is there, or says what is missing.
+    ///
+    /// A missing tool fails the suite: tests that quietly stop running are how a regression gets in.
+    pub(super) fn prepare(&self) -> Result<(), String> {
+        for need in self.needs {
+            if succeeds(need.probe) {
+                let tool = need.tool;
+                say(format_args!(
+                    "{}: {tool} is present, nothing to install",
+                    self.name
+                ));
+                continue;
+            }
+            say(format_args!("{}: installing {}", self.name, need.tool));
+            if !succeeds(need.install) || !succeeds(need.probe) {
+                return Err(format!("needs {}, which could not be installed", need.tool));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the suite with its output passed through, and returns what the runner reported and
+    /// what else went wrong.
+    pub(super) fn run(
+        &self,
+        root: &Path,
+        skip_log: &Path,
+    ) -> Result<(Option<Counts>, Option<String>)> {
+        let Runner {
+            mut command,
+            format,
+        } = (self.command)();
+        say(format_args!("{}: {}", self.name, shown(&command)));
+        if io::stderr().is_terminal() {
+            command.env("CARGO_TERM_COLOR", "always");
+        }
+        let mut child = command
+            .current_dir(root)
+            .env(SKIP_LOG_ENV, skip_log)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", shown(&command)))?;
+        let stdout = child.stdout.take().context("standard output is piped")?;
+        let stderr = child.stderr.take().context("standard error is piped")?;
+        let tally = Mutex::new(Tally::new(format));
+        let passed_through = thread::scope(|scope| {
+            let errors = scope.spawn(|| pass_through(stderr, io::stderr(), &tally));
+            let output = pass_through(stdout, io::stdout(), &tally);
+            output.and(errors.join().unwrap_or(Ok(())))
+        });
+        passed_through.context("cannot pass the output of the tests on")?;
+        let status = child.wait()?;
+        let counts = tally.lock().ok().and_then(|tally| tally.counts());
+        let explained = counts.is_some_and(|counts| counts.failed > 0);
+        let problem = (!status.success() && !explained)
+            .then(|| format!("the runner ended with {status} and no failed test"));
+        Ok((counts, problem))
+    }
+}
+
+/// Copies line by line, so that progress shows while the figures are picked out.
+fn pass_through(from: impl Read, mut to: impl Write, tally: &Mutex<Tally>) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        to.flush()?;
+        if let Ok(mut tally) = tally.lock() {
+            tally.line(String::from_utf8_lossy(&line).trim_end());
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Everything but the doc tests, which nextest cannot run.
+fn workspace_tests() -> Runner {
+    let mut command = cargo();
+    let format = if succeeds(&["cargo", "nextest", "--version"]) {
+        command.args(["nextest", "run"]);
+        Format::Nextest
+    } else {
+        command.args(["test", "--tests"]);
+        Format::Libtest
+    };
+    command.args(["--workspace", "--no-fail-fast"]);
+    Runner { command, format }
+}
+
+fn doc_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["test", "--doc", "--workspace", "--no-fail-fast"]);
+    Runner {
+        command,
+        format: Format::Libtest,
+    }
+}
+
+fn succeeds(words: &[&str]) -> bool {
+    let Some((program, arguments)) = words.split_first() else {
+        return false;
+    };
+    Command::new(program)
+        .args(arguments)
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_stem();
+    let words = program.into_iter().chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}

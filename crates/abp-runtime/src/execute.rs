@@ -30,7 +30,9 @@ use crate::queue::EventSender;
 use crate::record::Recorder;
 use crate::runtime::{RunOptions, RuntimeOptions};
 use crate::stage::Stage;
+use crate::store::trace_path;
 use crate::tools::use_tool;
+use crate::trace::Trace;
 
 /// How long a backend may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -94,8 +96,15 @@ pub(crate) async fn supervise(
         .timeout
         .map(|timeout| Instant::now() + timeout);
     let selected = accepted.plan.projection().selected_backend.clone();
+    let trace = Trace::new(trace_path(&accepted.runtime.state_dir, accepted.run_id));
     let mut supervisor = Supervisor {
-        recorder: Recorder::new(accepted.plan.order(), events, cancel.clone(), deadline),
+        recorder: Recorder::new(
+            accepted.plan.order(),
+            trace,
+            events,
+            cancel.clone(),
+            deadline,
+        ),
         gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
         engaged: Engaged {
             identity: BackendIdentity {

@@ -6,7 +6,10 @@ use abp_core::{
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
+use abp_stream::Redactor;
 use abp_workspace::Changes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::RuntimeError;
@@ -202,7 +205,7 @@ impl Supervisor {
             .await;
     }
 
-    fn receipt(self, verified: Verified, ended: Ended) -> Result<Receipt, RuntimeError> {
+    fn receipt(self, verified: Verified, mut ended: Ended) -> Result<Receipt, RuntimeError> {
         let order = self.accepted.plan.order();
         let duration_ms = self.recorder.clock.elapsed_ms();
         let started_at = self.recorder.clock.started_at();
@@ -216,22 +219,37 @@ impl Supervisor {
             duration_ms,
         };
         let enforcement = self.gate.report(self.engaged.enforcement);
-        let (trace, trace_digest) = self.recorder.finish();
+        let (trace, redactor) = self.recorder.finish();
+        let mut artifacts = std::mem::take(&mut ended.artifacts);
+        match trace.file {
+            None => {}
+            Some(Ok(path)) => artifacts.push(ArtifactRef {
+                kind: "trace".to_owned(),
+                path: path.display().to_string(),
+            }),
+            Some(Err(error)) => ended.fail(
+                AbpError::new(
+                    ErrorCode::ReceiptStoreFailed,
+                    "the trace could not be stored",
+                )
+                .with_source(error),
+            ),
+        }
         let receipt = Receipt {
             meta,
             backend: self.engaged.identity,
             capabilities: self.engaged.manifest,
             mode: self.accepted.plan.mode(),
-            usage_raw: admit_value(ended.usage_raw).value,
+            usage_raw: presentable(ended.usage_raw, &redactor)?,
             usage: self.accepted.meter.usage(),
-            trace,
-            trace_digest: Some(trace_digest),
-            artifacts: ended.artifacts,
+            trace: trace.embedded,
+            trace_digest: Some(trace.digest),
+            artifacts,
             verification: verified.report,
             workspace: verified.workspace,
             outcome: ended.outcome,
             cancel_reason: ended.cancel_reason,
-            error: ended.error.map(|error| error.to_dto()),
+            error: presentable(ended.error.map(|error| error.to_dto()), &redactor)?,
             plan: self.engaged.plan.map(|plan| plan.report().clone()),
             enforcement,
             adaptations: Vec::new(),
@@ -242,6 +260,17 @@ impl Supervisor {
             .with_hash()
             .map_err(|error| RuntimeError::Lost(error.to_string()))
     }
+}
+
+/// What a backend said, without secrets and safe to hash.
+fn presentable<T: Serialize + DeserializeOwned>(
+    said: T,
+    redactor: &Redactor,
+) -> Result<T, RuntimeError> {
+    let lost = |error: serde_json::Error| RuntimeError::Lost(error.to_string());
+    let mut value = admit_value(serde_json::to_value(said).map_err(lost)?).value;
+    redactor.redact_value(&mut value);
+    serde_json::from_value(value).map_err(lost)
 }
 
 impl Ended {

@@ -93,6 +93,20 @@ fn charge(count: Option<u64>, rate: f64, per: u128) -> MicroUsd {
     MicroUsd::from_micros(u64::try_from(exact.div_ceil(per)).unwrap_or(u64::MAX))
 }
 
+/// A backend's counts without those that no receipt can carry as numbers: they are unknown then.
+fn plausible(usage: &UsageNormalized) -> UsageNormalized {
+    const MAX_SAFE: u64 = (1 << 53) - 1;
+    let count = |count: Option<u64>| count.filter(|&count| count <= MAX_SAFE);
+    UsageNormalized {
+        input_tokens: count(usage.input_tokens),
+        output_tokens: count(usage.output_tokens),
+        cache_read_tokens: count(usage.cache_read_tokens),
+        cache_write_tokens: count(usage.cache_write_tokens),
+        request_units: count(usage.request_units),
+        estimated_cost_usd: usage.estimated_cost_usd.filter(|cost| cost.is_finite()),
+    }
+}
+
 /// Follows the events of one run.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -124,7 +138,7 @@ impl Meter {
     pub(crate) fn observe(&mut self, kind: &AgentEventKind) -> Option<CancelReason> {
         match kind {
             AgentEventKind::UsageUpdated { usage } => {
-                self.usage = usage.clone();
+                self.usage = plausible(usage);
                 (self.cost()? > self.budget?).then_some(CancelReason::Budget)
             }
             AgentEventKind::AssistantMessage { .. } => {

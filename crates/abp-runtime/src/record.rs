@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use abp_backend_core::CancelSignal;
-use abp_core::{AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
+use abp_core::{AgentEvent, AgentEventKind, Timestamp, WorkOrder};
 use abp_stream::{Pipeline, Redactor, Stage};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::queue::EventSender;
-use crate::trace::{Trace, admit};
+use crate::trace::{Trace, TraceEnd, admit};
 
 /// A clock that cannot run backwards: wall time at the start, monotonic time from there.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,7 @@ impl RunClock {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) clock: RunClock,
+    redactor: Redactor,
     pipeline: Pipeline,
     trace: Trace,
     events: EventSender,
@@ -67,15 +68,17 @@ struct Answer {
 impl Recorder {
     pub(crate) fn new(
         order: &WorkOrder,
+        trace: Trace,
         events: EventSender,
         cancel: CancelSignal,
         deadline: Option<Instant>,
     ) -> Self {
+        let redactor = Redactor::for_environment(&order.config.env);
         Self {
             clock: RunClock::start(),
-            pipeline: Pipeline::new()
-                .then(Stage::Redact(Redactor::for_environment(&order.config.env))),
-            trace: Trace::default(),
+            pipeline: Pipeline::new().then(Stage::Redact(redactor.clone())),
+            redactor,
+            trace,
             events,
             cancel,
             deadline,
@@ -127,9 +130,9 @@ impl Recorder {
         &self.answer.text
     }
 
-    /// The events to embed, and the digest of all.
-    pub(crate) fn finish(self) -> (Vec<AgentEvent>, TraceDigest) {
-        self.trace.finish()
+    /// The trace, and what takes secrets out of everything else.
+    pub(crate) fn finish(self) -> (TraceEnd, Redactor) {
+        (self.trace.finish(), self.redactor)
     }
 }
 

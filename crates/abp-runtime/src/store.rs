@@ -14,6 +14,11 @@ pub(crate) fn receipt_path(state_dir: &Path, run_id: Uuid) -> PathBuf {
     state_dir.join("receipts").join(format!("{run_id}.json"))
 }
 
+/// Where a trace goes that is too large for its receipt.
+pub(crate) fn trace_path(state_dir: &Path, run_id: Uuid) -> PathBuf {
+    state_dir.join("traces").join(format!("{run_id}.jsonl"))
+}
+
 /// Stores a receipt so that the file is either absent or whole, whatever happens.
 pub(crate) fn save_receipt(state_dir: &Path, receipt: &Receipt) -> Result<PathBuf, RuntimeError> {
     let path = receipt_path(state_dir, receipt.meta.run_id);

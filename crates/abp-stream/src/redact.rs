@@ -68,8 +68,7 @@ impl Redactor {
     }
 
     /// The text without secrets; `None` where there were none.
-    #[must_use]
-    pub fn redact_text(&self, text: &str) -> Option<String> {
+    fn redact_text(&self, text: &str) -> Option<String> {
         let mut result: Option<String> = None;
         for secret in &self.secrets {
             let current = result.as_deref().unwrap_or(text);
@@ -80,7 +79,8 @@ impl Redactor {
         result
     }
 
-    fn redact_value(&self, value: &mut Value) -> bool {
+    /// Takes secrets out of a JSON value; says whether there were any.
+    pub fn redact_value(&self, value: &mut Value) -> bool {
         match value {
             Value::String(text) => match self.redact_text(text) {
                 Some(redacted) => {

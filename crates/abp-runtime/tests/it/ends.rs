@@ -1,0 +1,155 @@
+//! Every way a run can end, each with exactly one receipt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_core::{Backend, RunEnd};
+use abp_core::{AgentEventKind, CancelReason, Outcome, Receipt, verify_receipt_document};
+use abp_error::{AbpError, ErrorCode};
+use serde_json::json;
+
+use crate::bench::{Bench, Probe};
+
+fn ended(receipt: &Receipt) -> (Outcome, Option<ErrorCode>) {
+    (
+        receipt.outcome,
+        receipt.error.as_ref().map(|error| error.code),
+    )
+}
+
+fn bench(probe: Probe) -> Bench {
+    Bench::new([Arc::new(probe) as Arc<dyn Backend>])
+}
+
+#[tokio::test]
+async fn the_backend_ends_the_run() {
+    let completes = Probe::new(|_| async { RunEnd::completed() });
+    let fails = Probe::new(|_| async {
+        RunEnd::failed(AbpError::new(ErrorCode::BackendRateLimited, "later"))
+    });
+    let panics = Probe::new(|_| async { panic!("a defect of the backend") });
+    let mut refuses = Probe::new(|_| async { RunEnd::completed() });
+    refuses.open = || Err(AbpError::new(ErrorCode::BackendUnavailable, "not there"));
+    let mut panics_early = Probe::new(|_| async { RunEnd::completed() });
+    panics_early.open = || panic!("a defect while opening");
+    let cases = [
+        (completes, (Outcome::Complete, None)),
+        (
+            fails,
+            (Outcome::Failed, Some(ErrorCode::BackendRateLimited)),
+        ),
+        (panics, (Outcome::Failed, Some(ErrorCode::BackendCrashed))),
+        (
+            refuses,
+            (Outcome::Failed, Some(ErrorCode::BackendUnavailable)),
+        ),
+        (
+            panics_early,
+            (Outcome::Failed, Some(ErrorCode::BackendCrashed)),
+        ),
+    ];
+    for (probe, expected) in cases {
+        let (receipt, _) = bench(probe).run(json!({})).await;
+        assert_eq!(ended(&receipt), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_workspace_cannot_be_prepared() {
+    let bench = bench(Probe::new(|_| async { RunEnd::completed() }));
+    let (receipt, _) = bench
+        .run(json!({"workspace": {"root": "/no/such/directory"}}))
+        .await;
+    assert_eq!(
+        ended(&receipt),
+        (Outcome::Failed, Some(ErrorCode::WorkspaceInitFailed))
+    );
+    assert!(!receipt.verification.harness_ok);
+}
+
+/// A backend that does not listen is given a moment and then dropped.
+#[tokio::test]
+async fn cancelled_by_the_user() {
+    let listens = Probe::new(|context| async move {
+        context.cancelled().await;
+        RunEnd::completed()
+    });
+    let deaf = Probe::new(|_| async {
+        std::future::pending::<()>().await;
+        RunEnd::completed()
+    });
+    let talks_on = Probe::new(|context| async move {
+        loop {
+            let message = "still here".to_owned();
+            // Never looks at the answer.
+            let _ = context.emit(AgentEventKind::Warning { message }).await;
+        }
+    });
+    for probe in [listens, deaf, talks_on] {
+        let bench = bench(probe);
+        let handle = bench
+            .runtime
+            .run_streaming("mock", bench.order(json!({})))
+            .unwrap();
+        let cancel = handle.cancel_handle();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cancel.cancel(CancelReason::User);
+            cancel.cancel(CancelReason::Shutdown);
+        });
+        let (receipt, _) = bench.follow(handle).await;
+        assert_eq!(
+            ended(&receipt),
+            (Outcome::Cancelled, Some(ErrorCode::RunCancelled))
+        );
+        assert_eq!(
+            receipt.cancel_reason,
+            Some(CancelReason::User),
+            "the first reason counts"
+        );
+    }
+}
+
+/// Dropping the handle cancels the run; detaching it does not. Either way there is one receipt.
+#[tokio::test]
+async fn nobody_holds_on() {
+    for (detach, expected) in [(false, Some(CancelReason::Disconnect)), (true, None)] {
+        let bench = Bench::scripted(json!([{"do": "sleep", "ms": 200}]));
+        let handle = bench
+            .runtime
+            .run_streaming("mock", bench.order(json!({})))
+            .unwrap();
+        if detach {
+            handle.receipt.detach();
+        } else {
+            drop(handle);
+        }
+        let document = loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if let [path] = bench.receipts().as_slice()
+                && path
+                    .extension()
+                    .is_some_and(|extension| extension == "json")
+            {
+                break std::fs::read(path).unwrap();
+            }
+        };
+        assert_eq!(
+            verify_receipt_document(&document).unwrap().cancel_reason,
+            expected
+        );
+    }
+}
+
+/// A receipt that cannot be stored is an error, not a silence.
+#[tokio::test]
+async fn the_receipt_cannot_be_stored() {
+    let bench = Bench::scripted(json!([]));
+    std::fs::write(bench.state.path().join("receipts"), "in the way").unwrap();
+    let handle = bench
+        .runtime
+        .run_streaming("mock", bench.order(json!({})))
+        .unwrap();
+    let error = handle.receipt.await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ReceiptStoreFailed, "{error}");
+}

@@ -1,0 +1,365 @@
+//! One test for each step of the pipeline, which fails when the step's result is ignored.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use abp_backend_core::{Backend, RunEnd};
+use abp_core::{
+    AgentEventKind, CancelReason, Capability, CapabilityManifest, EnforcementLevel, Outcome,
+    PermissionOutcome,
+};
+use abp_error::ErrorCode;
+use abp_runtime::{Approvals, RunOptions};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Probe, said, script};
+
+/// Step 3 to 5: a capability that nobody provides is refused before the backend is opened.
+#[tokio::test]
+async fn a_missing_capability_is_refused_before_anything_happens() {
+    let probe = Arc::new(Probe::new(|_| async { RunEnd::completed() }));
+    let bench = Bench::new([Arc::clone(&probe) as Arc<dyn Backend>]);
+    for required in [
+        json!({"capability": "tool_bash", "min_support": "native"}),
+        json!({"capability": "tool_bash"}),
+        json!({"capability": "telepathy"}),
+    ] {
+        let order = bench.order(json!({"requirements": {"required": [required]}}));
+        let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::CapabilityUnsupported, "{error}");
+    }
+    let kernel = bench.order(json!({"config": {"vendor": {"abp": {"enforcement": "kernel"}}}}));
+    assert_eq!(
+        bench
+            .runtime
+            .run_streaming("mock", kernel)
+            .unwrap_err()
+            .code(),
+        ErrorCode::CapabilityUnsupported
+    );
+    assert_eq!(probe.opened.load(Ordering::SeqCst), 0);
+    assert_eq!(
+        std::fs::read_dir(bench.state.path()).unwrap().count(),
+        0,
+        "nothing was written"
+    );
+}
+
+/// Step 6 and 7: what the backend receives is the plan's payload, with the emulation in it.
+#[tokio::test]
+async fn the_backend_receives_exactly_the_plans_payload() {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
+    let bench = Bench::new([Arc::new(Probe::new(move |context| {
+        sink.lock()
+            .unwrap()
+            .push(context.payload().bytes().unwrap().into_owned());
+        async { RunEnd::completed() }
+    })) as Arc<dyn Backend>]);
+    let context =
+        json!({"files": ["kept.txt"], "snippets": [{"name": "note", "content": "mind the gap"}]});
+    let orders = [
+        bench.order(json!({"context": context})),
+        bench.order(json!({"requirements": {"required": [{"capability": "extended_thinking"}]}})),
+        bench.order(json!({"config": {"vendor": {"abp": {"mode": "passthrough", "request": "{ \"model\" : 1e5 }"}}}})),
+    ];
+    let mut receipts = Vec::new();
+    for order in &orders {
+        let handle = bench.runtime.run_streaming("mock", order.clone()).unwrap();
+        receipts.push(handle.receipt.await.unwrap());
+    }
+    let received = received.lock().unwrap();
+    for (order, bytes) in orders.iter().zip(received.iter()) {
+        let plan = bench.runtime.plan("mock", order.clone()).unwrap();
+        let confirmed = plan
+            .confirm("mock", &CapabilityManifest::new(), EnforcementLevel::Host)
+            .unwrap();
+        assert_eq!(bytes, confirmed.payload().bytes().unwrap().as_ref());
+    }
+    let [plain, emulated, passthrough] =
+        [0, 1, 2].map(|run| String::from_utf8(received[run].clone()).unwrap());
+    assert!(
+        plain.contains("mind the gap") && plain.contains("kept.txt"),
+        "context reaches the backend: {plain}"
+    );
+    assert!(!plain.contains("step by step"));
+    assert!(
+        emulated.contains("Think step by step before answering."),
+        "{emulated}"
+    );
+    assert_eq!(
+        passthrough, "{ \"model\" : 1e5 }",
+        "passthrough is byte for byte"
+    );
+    let applied = |run: usize| receipts[run].plan.as_ref().unwrap().emulation.applied.len();
+    assert_eq!([applied(0), applied(1), applied(2)], [0, 1, 0]);
+}
+
+/// In passthrough nothing is injected, so what would need it is refused.
+#[tokio::test]
+async fn passthrough_refuses_what_it_would_have_to_emulate() {
+    let bench = Bench::scripted(json!([]));
+    let passthrough = json!({"abp": {"mode": "passthrough", "request": "{}"}});
+    let order = bench.order(json!({
+        "requirements": {"required": [{"capability": "extended_thinking"}]},
+        "config": {"vendor": passthrough},
+    }));
+    let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+    assert!(
+        error.to_string().contains("passthrough adds nothing"),
+        "{error}"
+    );
+}
+
+/// The plan is confirmed on what the open backend really is; what it lacks then ends the run.
+#[tokio::test]
+async fn the_opened_backend_is_negotiated_again() {
+    let lying = json!({
+        "name": "a-liar", "priority": 9,
+        "manifest": {"tool_bash": "native"}, "opened_manifest": {},
+        "steps": [{"do": "say", "text": "never"}],
+    });
+    let honest = json!({"name": "honest", "manifest": {"tool_bash": "native"}, "steps": [{"do": "say", "text": "done"}]});
+    let required = json!({"requirements": {"required": [{"capability": "tool_bash", "min_support": "native"}]}});
+
+    let bench = Bench::new([script(lying.clone())]);
+    let handle = bench
+        .runtime
+        .run_streaming("a-liar", bench.order(required.clone()))
+        .unwrap();
+    let (receipt, events) = bench.follow(handle).await;
+    assert_eq!(
+        (receipt.outcome, receipt.error.unwrap().code),
+        (Outcome::Failed, ErrorCode::CapabilityUnsupported)
+    );
+    assert_eq!(said(&events), Vec::<&str>::new(), "it was given no work");
+    assert!(receipt.plan.is_none());
+
+    let bench = Bench::new([script(lying), script(honest)]);
+    let handle = bench
+        .runtime
+        .run_streaming("auto", bench.order(required))
+        .unwrap();
+    let (receipt, events) = bench.follow(handle).await;
+    assert_eq!(
+        (receipt.outcome, receipt.backend.id.as_str()),
+        (Outcome::Complete, "honest")
+    );
+    assert_eq!(said(&events), ["done"]);
+    let warned = |kind: &AgentEventKind| matches!(kind, AgentEventKind::Warning { message } if message.contains("a-liar"));
+    assert!(
+        events.iter().any(|event| warned(&event.kind)),
+        "the fallback is not silent"
+    );
+}
+
+/// Step 8 to 10: a denied write leaves no file, whatever way its path is spelled.
+#[tokio::test]
+async fn a_denied_write_leaves_no_file() {
+    let outside = tempfile::TempDir::new().unwrap();
+    let paths = [
+        "secret/a",
+        "./secret/b",
+        "x/../secret/c",
+        "link/d",
+        "../escape",
+        "/abp-escape",
+        "out/e",
+    ];
+    let steps: Vec<_> = paths
+        .iter()
+        .map(|path| json!({"do": "write", "path": path, "content": "x"}))
+        .collect();
+    let bench = Bench::scripted(Value::Array(steps));
+    std::fs::create_dir(bench.source.path().join("secret")).unwrap();
+    std::os::unix::fs::symlink("secret", bench.source.path().join("link")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), bench.source.path().join("out")).unwrap();
+    // In place, so that what was written would be seen.
+    let (receipt, events) = bench
+        .run(
+            json!({"workspace": {"mode": "pass_through"}, "policy": {"deny_write": ["secret/**"]}}),
+        )
+        .await;
+    assert_eq!(receipt.verification.git_diff.as_deref(), Some(""));
+    assert_eq!(
+        std::fs::read_dir(bench.source.path().join("secret"))
+            .unwrap()
+            .count(),
+        0
+    );
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+    let refused = events.iter().filter(|event| {
+        matches!(
+            event.kind,
+            AgentEventKind::ToolResult { is_error: true, .. }
+        )
+    });
+    assert_eq!(refused.count(), paths.len());
+    assert_eq!(
+        receipt.enforcement.rules[0].denied, 4,
+        "{:?}",
+        receipt.enforcement
+    );
+    assert_eq!(
+        receipt.enforcement.rules[0].enforced_by,
+        EnforcementLevel::Host
+    );
+    assert_eq!(
+        receipt.outcome,
+        Outcome::Complete,
+        "the agent was told and went on"
+    );
+}
+
+#[tokio::test]
+async fn reads_and_tools_are_denied_too() {
+    let bench = Bench::scripted(json!([
+        {"do": "read", "path": "kept.txt"},
+        {"do": "write", "path": "new.txt", "content": "x"},
+    ]));
+    let policy = json!({"policy": {"deny_read": ["*.txt"], "disallowed_tools": ["Wri*"]}});
+    let (receipt, _) = bench.run(policy).await;
+    let denied: Vec<_> = receipt
+        .enforcement
+        .rules
+        .iter()
+        .map(|rule| (rule.list.as_str(), rule.denied))
+        .collect();
+    assert_eq!(denied, [("disallowed_tools", 1), ("deny_read", 1)]);
+    assert_eq!(receipt.workspace.unwrap().changes.unwrap().files_changed, 0);
+}
+
+/// What needs approval is denied where nobody can be asked, unless it was approved in advance.
+#[tokio::test]
+async fn approval_is_needed_and_recorded() {
+    let cases: [(&[&str], PermissionOutcome, &str, u64); 2] = [
+        (&[], PermissionOutcome::Denied, "default", 0),
+        (&["Wr*"], PermissionOutcome::Approved, "operator", 1),
+    ];
+    for (approved, expected, by, changed) in cases {
+        let bench = Bench::scripted(json!([{"do": "write", "path": "new.txt", "content": "x"}]));
+        let patterns: Vec<_> = approved.iter().map(|&pattern| pattern.to_owned()).collect();
+        let options = RunOptions {
+            approvals: Approvals::for_tools(&patterns).unwrap(),
+            ..RunOptions::default()
+        };
+        let order = bench.order(json!({"policy": {"require_approval_for": ["Write"]}}));
+        let (receipt, events) = bench.run_with(order, options).await;
+        let resolved = events.iter().find_map(|event| match &event.kind {
+            AgentEventKind::PermissionResolved {
+                outcome,
+                decided_by,
+                ..
+            } => Some((*outcome, decided_by.as_str())),
+            _ => None,
+        });
+        assert_eq!(resolved, Some((expected, by)));
+        assert!(
+            events
+                .iter()
+                .any(|event| event.kind.name() == "permission_requested")
+        );
+        assert_eq!(
+            receipt.workspace.unwrap().changes.unwrap().files_changed,
+            changed
+        );
+    }
+}
+
+/// A backend that says it did what is denied is stopped.
+#[tokio::test]
+async fn an_observed_breach_ends_the_run() {
+    let tool = json!({"type": "tool_call", "tool_name": "Bash", "input": {"command": "rm -rf /"}});
+    let command = json!({"type": "command_executed", "command": "rm -rf /"});
+    let file = json!({"type": "file_changed", "path": ".git/config", "summary": "s"});
+    let escape = json!({"type": "file_changed", "path": "/etc/passwd", "summary": "s"});
+    for event in [tool, command, file, escape] {
+        let bench = Bench::scripted(
+            json!([{"do": "emit", "event": event}, {"do": "say", "text": "never"}]),
+        );
+        let policy =
+            json!({"policy": {"disallowed_tools": ["Bash"], "deny_write": ["**/.git/**"]}});
+        let (receipt, events) = bench.run(policy).await;
+        assert_eq!(
+            (receipt.outcome, receipt.cancel_reason),
+            (Outcome::Failed, Some(CancelReason::Policy)),
+            "{event}"
+        );
+        assert_eq!(receipt.error.unwrap().code, ErrorCode::PolicyDenied);
+        assert_eq!(said(&events), Vec::<&str>::new());
+    }
+}
+
+/// Post-processing is applied to the answer: what was promised is held, or the run fails.
+#[tokio::test]
+async fn an_emulated_schema_is_held_to() {
+    let schema =
+        json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+    let cases = [
+        ("```json\n{\"n\": 1}\n```", None),
+        (
+            "{\"n\": \"one\"}",
+            Some("does not follow the output schema"),
+        ),
+        ("it is one", Some("not JSON")),
+    ];
+    for (answer, problem) in cases {
+        let bench = Bench::scripted(json!([{"do": "say", "text": answer}]));
+        let (receipt, _) = bench
+            .run(json!({"config": {"vendor": {"abp": {"output_schema": schema}}}}))
+            .await;
+        let emulated = &receipt.plan.as_ref().unwrap().emulation.applied[0].capability;
+        assert_eq!(emulated, &Capability::StructuredOutputJsonSchema);
+        match problem {
+            None => assert_eq!(receipt.outcome, Outcome::Complete),
+            Some(problem) => {
+                let error = receipt.error.unwrap();
+                assert_eq!(error.code, ErrorCode::CapabilityEmulationFailed);
+                assert!(error.message.contains(problem), "{}", error.message);
+            }
+        }
+    }
+    let bench = Bench::scripted(json!([]));
+    let order = bench.order(json!({"config": {"vendor": {"abp": {"output_schema": {"type": 7}}}}}));
+    let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ValidationFailed, "{error}");
+}
+
+/// Step 11: the lane decides what becomes of the result.
+#[tokio::test]
+async fn lanes() {
+    let steps = json!([{"do": "write", "path": "new/file.txt", "content": "made\n"}]);
+    for (lane, applied) in [("patch_first", false), ("workspace_first", true)] {
+        let bench = Bench::scripted(steps.clone());
+        let (receipt, _) = bench.run(json!({"lane": lane})).await;
+        assert_eq!(
+            bench.source.path().join("new/file.txt").exists(),
+            applied,
+            "{lane}"
+        );
+        assert_eq!(receipt.workspace.unwrap().applied, applied);
+        assert!(receipt.verification.git_diff.unwrap().contains("+made"));
+    }
+    // The source changed under the run: nothing is applied.
+    let source = Arc::new(Mutex::new(None::<std::path::PathBuf>));
+    let place = Arc::clone(&source);
+    let bench = Bench::new([Arc::new(Probe::new(move |context| {
+        let source = place.lock().unwrap().clone().unwrap();
+        async move {
+            let (path, content) = ("kept.txt".to_owned(), b"agent\n".to_vec());
+            context
+                .use_tool(abp_backend_core::ToolInvocation::WriteFile { path, content })
+                .await
+                .unwrap();
+            std::fs::write(source.join("kept.txt"), "person\n").unwrap();
+            RunEnd::completed()
+        }
+    })) as Arc<dyn Backend>]);
+    *source.lock().unwrap() = Some(bench.source.path().to_owned());
+    let (receipt, _) = bench.run(json!({"lane": "workspace_first"})).await;
+    assert_eq!(receipt.error.unwrap().code, ErrorCode::WorkspaceConflict);
+    assert_eq!(
+        std::fs::read_to_string(bench.source.path().join("kept.txt")).unwrap(),
+        "person\n"
+    );
+}

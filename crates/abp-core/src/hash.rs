@@ -224,10 +224,15 @@ fn changed_members(tape: &Tape<'_>) -> Vec<String> {
         let name = key.as_str()?;
         (!computed.contains_key(name.as_ref())).then(|| name.into_owned())
     }));
+    // Every member is as it was, so the hash is not.
+    if changed.is_empty() {
+        changed.push(HASH_MEMBER.to_owned());
+    }
     changed
 }
 
-fn serialize_receipt(receipt: &Receipt) -> Result<Vec<u8>, ContractError> {
+/// A receipt as compact JSON.
+pub(crate) fn serialize_receipt(receipt: &Receipt) -> Result<Vec<u8>, ContractError> {
     // JSON has no form for these, and serde would write null: two receipts would share a hash.
     if receipt
         .usage

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExecutionMode,
-    PlanReport, Timestamp, WorkspaceMode, member_digests, receipt_hash,
+    PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt, member_digests, receipt_hash,
 };
 
 /// What happened in a run, in a form whose integrity can be checked.
@@ -83,6 +83,14 @@ impl Receipt {
         self.member_sha256 = member_digests(&self)?;
         self.receipt_sha256 = Some(receipt_hash(&self)?);
         Ok(self)
+    }
+
+    /// The receipt as it is stored: compact JSON, in which no byte is without meaning.
+    ///
+    /// # Errors
+    /// Fails where the receipt holds something JSON cannot carry.
+    pub fn to_document(&self) -> Result<Vec<u8>, ContractError> {
+        serialize_receipt(self)
     }
 }
 

@@ -34,8 +34,7 @@ fn write_whole(path: &Path, receipt: &Receipt) -> io::Result<()> {
         .parent()
         .ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(directory)?;
-    let mut document = serde_json::to_vec_pretty(receipt).map_err(io::Error::other)?;
-    document.push(b'\n');
+    let document = receipt.to_document().map_err(io::Error::other)?;
     let partial = path.with_extension("json.partial");
     let written = (|| {
         let mut file = File::create(&partial)?;

@@ -17,8 +17,13 @@ use crate::workspace::cargo;
 pub(super) const SUITES: &[Suite] = &[
     Suite {
         name: "workspace",
-        needs: &[CARGO],
+        needs: &[CARGO, GIT],
         command: workspace_tests,
+    },
+    Suite {
+        name: "preserve-order",
+        needs: &[CARGO],
+        command: preserve_order_tests,
     },
     Suite {
         name: "doc",
@@ -31,6 +36,13 @@ const CARGO: Need = Need {
     tool: "cargo",
     probe: &["cargo", "--version"],
     install: &[],
+};
+
+/// The diffs we print are applied with the real thing.
+const GIT: Need = Need {
+    tool: "git",
+    probe: &["git", "--version"],
+    install: &["apt-get", "install", "--yes", "git"],
 };
 
 /// A set of tests with one runner.
@@ -145,6 +157,18 @@ fn workspace_tests() -> Runner {
     };
     command.args(["--workspace", "--no-fail-fast"]);
     Runner { command, format }
+}
+
+/// The contract's tests with a feature on that any other crate of a binary can switch on for all:
+/// no hash may depend on it.
+fn preserve_order_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["test", "--package", "abp-core", "--test", "it"]);
+    command.args(["--features", "serde_json/preserve_order"]);
+    Runner {
+        command,
+        format: Format::Libtest,
+    }
 }
 
 fn doc_tests() -> Runner {

@@ -175,11 +175,7 @@ pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
 
 /// Writes a second copy of a receipt.
 pub(crate) fn write_copy(path: &Path, receipt: &Receipt) -> Result<(), AbpError> {
-    let write = || -> std::io::Result<()> {
-        let mut document = serde_json::to_vec_pretty(receipt)?;
-        document.push(b'\n');
-        std::fs::write(path, document)
-    };
+    let write = || std::fs::write(path, receipt.to_document().map_err(std::io::Error::other)?);
     write().map_err(|error| {
         AbpError::new(
             ErrorCode::ReceiptStoreFailed,

@@ -37,7 +37,7 @@ fn receipt() -> Receipt {
         },
         capabilities: CapabilityManifest::new(),
         mode: ExecutionMode::Mapped,
-        usage_raw: json!({"b": 1, "a": 2, "nested": {"z": 0.1, "y": []}}),
+        usage_raw: json!({"b": 1, "a": 2, "nested": {"z": 0.1, "y": [], "large": 1e20}}),
         usage: UsageNormalized {
             estimated_cost_usd: Some(0.000_123),
             ..UsageNormalized::default()
@@ -99,6 +99,16 @@ fn the_hash_is_of_the_canonical_form() {
     };
     assert_eq!(document_hash(shuffled.as_bytes()).unwrap(), expected);
     assert_eq!(document_hash(sorted.as_bytes()).unwrap(), expected);
+}
+
+/// Set down once, so that no build, feature or refactoring moves a hash unnoticed.
+#[test]
+fn a_known_receipt_keeps_its_hash() {
+    let hashed = receipt().with_hash().unwrap();
+    assert_eq!(
+        hashed.receipt_sha256.as_deref(),
+        Some("3ffe1703d01fa016ad9601fff1d45d20d0b83ae39379228cdfefab8a6ef6226b")
+    );
 }
 
 /// A field this version does not know is covered, wherever it is.
@@ -209,7 +219,7 @@ proptest! {
     /// E1: no byte can be changed without notice.
     #[test]
     fn every_changed_byte_is_noticed(position in any::<prop::sample::Index>(), flip in 1_u8..=255) {
-        let original = document().to_string().into_bytes();
+        let original = receipt().with_hash().unwrap().to_document().unwrap();
         let mut bytes = original.clone();
         let position = position.index(bytes.len());
         bytes[position] ^= flip;

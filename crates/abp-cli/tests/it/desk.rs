@@ -1,0 +1,93 @@
+//! A directory to run commands in.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) struct Desk {
+    directory: TempDir,
+}
+
+/// What a command did.
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Desk {
+    /// A directory with one file in it.
+    pub(crate) fn new() -> Self {
+        let desk = Self {
+            directory: TempDir::new().unwrap(),
+        };
+        desk.write("readme.txt", "hello\n");
+        desk
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        std::fs::write(self.path(name), content).unwrap();
+        self
+    }
+
+    /// The command, with nothing of the surroundings that could change what it does.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abp"));
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env_remove("ABP_HOME")
+            .env_remove("RUST_LOG")
+            .env_remove("RUST_BACKTRACE")
+            .env_remove("CLICOLOR_FORCE")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn abp(&self, arguments: &[&str]) -> Ran {
+        Ran::new(self.command(arguments).output().unwrap())
+    }
+
+    /// The one object that `--json` prints.
+    pub(crate) fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let ran = self.abp(&[arguments, &["--json"]].concat());
+        let value = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", ran.stdout));
+        (ran.status, value)
+    }
+
+    pub(crate) fn receipts(&self) -> Vec<PathBuf> {
+        let directory = self.path(".agent-backplane/receipts");
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            return Vec::new();
+        };
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Runs the demonstration and returns its receipt.
+    pub(crate) fn receipt(&self) -> PathBuf {
+        let ran = self.abp(&["run", "--task", "say hello"]);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        self.receipts().pop().unwrap()
+    }
+}
+
+impl Ran {
+    pub(crate) fn new(output: Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

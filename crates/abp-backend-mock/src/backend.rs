@@ -157,7 +157,7 @@ async fn play(context: &RunContext, steps: &[Step]) -> Result<(), Interrupted> {
                     .emit(AgentEventKind::UsageUpdated {
                         usage: usage.clone(),
                     })
-                    .await?
+                    .await?;
             }
             Step::Emit { event } => context.emit(event.clone()).await?,
             Step::Sleep { ms } => {

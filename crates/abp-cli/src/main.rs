@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     start_logging(cli.debug);
     let mut output = Output::new(cli.json);
     let result = match cli.command {
-        Command::Run(args) => cmd::run::run(*args, &mut output),
+        Command::Run(args) => cmd::run::run(&args, &mut output),
         Command::Backends(args) => cmd::backends::run(&args, &mut output),
         Command::Validate(args) => cmd::validate::run(&args, &mut output),
         Command::Schema(args) => cmd::schema::run(&args, &mut output),

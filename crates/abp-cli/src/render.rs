@@ -1,6 +1,6 @@
 //! Events and plans as people read them.
 
-use abp_core::{AgentEventKind, CandidateReport, PermissionOutcome, PlanEntry};
+use abp_core::{Adaptation, AgentEventKind, CandidateReport, PermissionOutcome, PlanEntry};
 
 use crate::output::{BAD, DIM, GOOD, NOTE, Output, PLACE, STRONG};
 use crate::text::{one_line, printable};
@@ -22,7 +22,7 @@ impl EventPrinter {
                 self.stream(&printable(text), output);
             }
             AgentEventKind::ThinkingDelta { text } => {
-                self.stream(&format!("{DIM}{}{DIM:#}", printable(text)), output)
+                self.stream(&format!("{DIM}{}{DIM:#}", printable(text)), output);
             }
             AgentEventKind::AssistantMessage { text } => {
                 if !std::mem::take(&mut self.streamed) {
@@ -55,23 +55,21 @@ impl EventPrinter {
 }
 
 /// One line for an event; `None` for what the summary tells better.
-pub(crate) fn describe(kind: &AgentEventKind) -> Option<String> {
-    Some(match kind {
+fn describe(kind: &AgentEventKind) -> Option<String> {
+    let line = match kind {
         AgentEventKind::RunStarted { message } => {
             format!("{STRONG}▸ {}{STRONG:#}", one_line(message))
         }
         AgentEventKind::ToolCall {
             tool_name, input, ..
         } => {
-            let target = input
-                .get("path")
-                .or_else(|| input.get("command"))
-                .or_else(|| input.get("pattern"));
-            let target = target.and_then(|value| value.as_str()).unwrap_or_default();
+            let target = ["path", "command", "pattern"]
+                .iter()
+                .find_map(|key| input.get(key)?.as_str());
             format!(
                 "  {PLACE}{}{PLACE:#} {}",
                 one_line(tool_name),
-                one_line(target)
+                one_line(target.unwrap_or_default())
             )
         }
         AgentEventKind::ToolResult {
@@ -80,10 +78,8 @@ pub(crate) fn describe(kind: &AgentEventKind) -> Option<String> {
             is_error: true,
             ..
         } => {
-            let problem = output
-                .get("error")
-                .and_then(|error| error.as_str())
-                .map_or_else(|| output.to_string(), str::to_owned);
+            let problem = output.get("error").and_then(|error| error.as_str());
+            let problem = problem.map_or_else(|| output.to_string(), str::to_owned);
             format!(
                 "  {BAD}✗{BAD:#} {}: {}",
                 one_line(tool_name),
@@ -109,26 +105,58 @@ pub(crate) fn describe(kind: &AgentEventKind) -> Option<String> {
                 .unwrap_or_default();
             format!("{BAD}error{BAD:#}{code}: {}", one_line(message))
         }
-        AgentEventKind::PlanUpdated { entries } => entries
-            .iter()
-            .map(|PlanEntry { content, status }| {
-                format!("  [{}] {}", one_line(status), one_line(content))
-            })
-            .collect::<Vec<_>>()
-            .join("\n"),
+        AgentEventKind::PlanUpdated { entries } => plan(entries),
+        AgentEventKind::PermissionRequested { .. } | AgentEventKind::PermissionResolved { .. } => {
+            return permission(kind);
+        }
+        AgentEventKind::SessionStarted { session_id } => dim(&format!("session {session_id}")),
+        AgentEventKind::ContentBlock { block_type, .. } => dim(block_type),
+        AgentEventKind::Adapted { adaptation } => {
+            let Adaptation {
+                event,
+                from,
+                to,
+                reason,
+            } = adaptation;
+            dim(&format!("adapted {event}: {from} → {to} ({reason})"))
+        }
+        AgentEventKind::Opaque(event) => dim(&format!("{} (unknown to this version)", event.kind)),
+        _ => return None,
+    };
+    Some(line)
+}
+
+fn dim(text: &str) -> String {
+    format!("  {DIM}{}{DIM:#}", one_line(text))
+}
+
+fn plan(entries: &[PlanEntry]) -> String {
+    let line = |entry: &PlanEntry| {
+        format!(
+            "  [{}] {}",
+            one_line(&entry.status),
+            one_line(&entry.content)
+        )
+    };
+    entries.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn permission(kind: &AgentEventKind) -> Option<String> {
+    let subject = |tool: &str, target: &Option<String>| {
+        let target = target.as_deref().unwrap_or_default();
+        one_line(format!("{tool} {target}").trim_end())
+    };
+    match kind {
         AgentEventKind::PermissionRequested {
             tool_name,
             target,
             reason,
             ..
-        } => {
-            format!(
-                "  {NOTE}?{NOTE:#} {} {}: {}",
-                one_line(tool_name),
-                one_line(target.as_deref().unwrap_or_default()),
-                one_line(reason)
-            )
-        }
+        } => Some(format!(
+            "  {NOTE}?{NOTE:#} {}: {}",
+            subject(tool_name, target),
+            one_line(reason)
+        )),
         AgentEventKind::PermissionResolved {
             tool_name,
             target,
@@ -141,39 +169,17 @@ pub(crate) fn describe(kind: &AgentEventKind) -> Option<String> {
                 PermissionOutcome::Approved => (GOOD, "approved"),
                 PermissionOutcome::Denied => (BAD, "denied"),
             };
-            let what = format!(
-                "{} {}",
-                one_line(tool_name),
-                one_line(target.as_deref().unwrap_or_default())
-            );
-            format!(
-                "  {style}{word}{style:#} {} by {}: {}",
-                what.trim(),
+            let (subject, by, reason) = (
+                subject(tool_name, target),
                 one_line(decided_by),
-                one_line(reason)
-            )
+                one_line(reason),
+            );
+            Some(format!(
+                "  {style}{word}{style:#} {subject} by {by}: {reason}"
+            ))
         }
-        AgentEventKind::SessionStarted { session_id } => {
-            format!("  {DIM}session {}{DIM:#}", one_line(session_id))
-        }
-        AgentEventKind::ContentBlock { block_type, .. } => {
-            format!("  {DIM}{}{DIM:#}", one_line(block_type))
-        }
-        AgentEventKind::Adapted { adaptation } => {
-            format!(
-                "  {DIM}adapted {}: {} → {} ({}){DIM:#}",
-                one_line(&adaptation.event),
-                one_line(&adaptation.from),
-                one_line(&adaptation.to),
-                one_line(&adaptation.reason)
-            )
-        }
-        AgentEventKind::Opaque(event) => format!(
-            "  {DIM}{} (unknown to this version){DIM:#}",
-            one_line(&event.kind)
-        ),
-        _ => return None,
-    })
+        _ => None,
+    }
 }
 
 /// The candidates of a selection, with their reasons.

@@ -97,7 +97,7 @@ pub fn validate_receipt(receipt: &Receipt) -> Result<(), Vec<ValidationError>> {
                 recorded: recorded.clone(),
                 computed,
                 changed: Vec::new(),
-            })
+            });
         }
         (Some(_), Ok(_)) => {}
     }

@@ -80,9 +80,9 @@ async fn perform(
     match invocation {
         ToolInvocation::ListFiles => {
             let files = stage
-                .with(|workspace| workspace.list())
+                .with(abp_workspace::PreparedWorkspace::list)
                 .await
-                .map_err(failed)?;
+                .map_err(|error| failed(&error))?;
             let count = files.len();
             Ok((ToolOutput::Files(files), json!({ "files": count })))
         }
@@ -92,7 +92,7 @@ async fn perform(
             let content = stage
                 .with(move |workspace| workspace.read(&approved, MAX_READ_BYTES))
                 .await
-                .map_err(failed)?;
+                .map_err(|error| failed(&error))?;
             let bytes = content.len();
             Ok((
                 ToolOutput::Content(content),
@@ -106,7 +106,7 @@ async fn perform(
             let kind = stage
                 .with(move |workspace| workspace.write(&approved, &content))
                 .await
-                .map_err(failed)?;
+                .map_err(|error| failed(&error))?;
             let what = match kind {
                 WriteKind::Created => "created",
                 WriteKind::Replaced => "replaced",
@@ -135,7 +135,7 @@ async fn resolve(stage: &Stage, path: &str) -> Result<PathBuf, ToolError> {
         .map_err(|error| ToolError::Denied(error.to_string()))
 }
 
-fn failed(error: abp_error::AbpError) -> ToolError {
+fn failed(error: &abp_error::AbpError) -> ToolError {
     let cause = error
         .cause_chain()
         .map(|cause| format!(": {cause}"))

@@ -94,7 +94,7 @@ pub(crate) fn admit(mut event: AgentEvent) -> AgentEvent {
     match &mut event.kind {
         AgentEventKind::ToolCall { input, .. } => admit_in_place(input, "/input", &mut changes),
         AgentEventKind::ToolResult { output, .. } => {
-            admit_in_place(output, "/output", &mut changes)
+            admit_in_place(output, "/output", &mut changes);
         }
         AgentEventKind::ContentBlock { data, .. } => admit_in_place(data, "/data", &mut changes),
         AgentEventKind::Opaque(opaque) => {

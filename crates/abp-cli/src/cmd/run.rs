@@ -43,9 +43,9 @@ struct RunSummary<'a> {
     error: Option<&'a AbpErrorDto>,
 }
 
-pub(crate) fn run(args: RunArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let order = order::build(&args, output)?;
-    let runtime = Runtime::new(registry(&args.host)?, runtime_options(&args)?);
+pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let order = order::build(args, output)?;
+    let runtime = Runtime::new(registry(&args.host)?, runtime_options(args)?);
     if args.dry_run {
         let plan = runtime.plan(&args.backend, order)?;
         show_plan(&plan, output)?;
@@ -66,8 +66,8 @@ pub(crate) fn run(args: RunArgs, output: &mut Output) -> Result<ExitStatus, AbpE
         })?;
     tokio.block_on(async {
         let handle = runtime.run_with(&args.backend, order, options)?;
-        let receipt = follow(handle, &args, output).await?;
-        conclude(&runtime, &receipt, &args, output)
+        let receipt = follow(handle, args, output).await?;
+        conclude(&runtime, &receipt, args, output)
     })
 }
 
@@ -164,9 +164,9 @@ fn conclude(
     if output.is_json() || args.jsonl {
         let summary = summarise(receipt, path, status);
         if args.jsonl {
-            output.json_line(&summary)?
+            output.json_line(&summary)?;
         } else {
-            output.json(&summary)?
+            output.json(&summary)?;
         };
     } else {
         if let Some(diff) = receipt

@@ -5,6 +5,80 @@ use serde_json::json;
 
 use crate::desk::Desk;
 
+/// Flags of `abp run`, the exit status, and how the message begins.
+const WRONG_RUNS: [(&[&str], i32, &str); 14] = [
+    (
+        &["--order", "missing.json"],
+        2,
+        "error[CONFIG_INVALID]: cannot read missing.json: No such file",
+    ),
+    (
+        &["--order", "order.json"],
+        2,
+        "error[CONTRACT_SCHEMA_VIOLATION]: order.json: at /config/max_turns: invalid type",
+    ),
+    (
+        &["--order", "broken.json"],
+        2,
+        "error[CONTRACT_SCHEMA_VIOLATION]: broken.json: not valid JSON at line 2, column 2",
+    ),
+    (
+        &["--order", "deep.json"],
+        2,
+        "error[CONTRACT_SCHEMA_VIOLATION]: deep.json: not valid JSON at line 1",
+    ),
+    (
+        &["--task", " "],
+        2,
+        "error[VALIDATION_FAILED]: the work order is not valid: /task: must not be empty",
+    ),
+    (
+        &["--task", "t", "--policy", "policy.json"],
+        2,
+        "error[POLICY_INVALID]: policy.json: unknown key at /deny_wirte; did you mean \"deny_write\"?",
+    ),
+    (
+        &["--task", "t", "--policy", "glob.json"],
+        2,
+        "error[POLICY_INVALID]: ",
+    ),
+    (
+        &["--task", "t", "--policy", "bomb.json"],
+        2,
+        "error[POLICY_INVALID]: ",
+    ),
+    (
+        &["--task", "t", "--require", "streeming"],
+        2,
+        "error[CONFIG_INVALID]: --require streeming: unknown capability \"streeming\"; did you mean \"streaming\"?",
+    ),
+    (
+        &["--task", "t", "--require", "streaming:some"],
+        2,
+        "error[CONFIG_INVALID]: --require streaming:some: \"some\" is no level",
+    ),
+    (
+        &["--task", "t", "--backend", "mook"],
+        2,
+        "error[BACKEND_NOT_FOUND]: no backend is named \"mook\"; registered: mock",
+    ),
+    (
+        &["--task", "t", "--max-budget-usd", "1"],
+        2,
+        "error[CONFIG_INVALID]: max_budget_usd is set, but there is no price",
+    ),
+    (
+        &["--task", "t", "--prices", "prices.json"],
+        2,
+        "error[CONFIG_INVALID]: prices.json: a price of \"m\"",
+    ),
+    (
+        &["--task", "t", "--mock-script", "script.json"],
+        2,
+        "error[CONTRACT_SCHEMA_VIOLATION]: script.json: at /steps/0",
+    ),
+];
+
 #[test]
 fn errors_name_the_place() {
     let desk = Desk::new();
@@ -28,79 +102,7 @@ fn errors_name_the_place() {
         "deep.json",
         format!("{{\"task\":{}1{}}}", "[".repeat(9000), "]".repeat(9000)),
     );
-    let cases: [(&[&str], i32, &str); 14] = [
-        (
-            &["--order", "missing.json"],
-            2,
-            "error[CONFIG_INVALID]: cannot read missing.json: No such file",
-        ),
-        (
-            &["--order", "order.json"],
-            2,
-            "error[CONTRACT_SCHEMA_VIOLATION]: order.json: at /config/max_turns: invalid type",
-        ),
-        (
-            &["--order", "broken.json"],
-            2,
-            "error[CONTRACT_SCHEMA_VIOLATION]: broken.json: not valid JSON at line 2, column 2",
-        ),
-        (
-            &["--order", "deep.json"],
-            2,
-            "error[CONTRACT_SCHEMA_VIOLATION]: deep.json: not valid JSON at line 1",
-        ),
-        (
-            &["--task", " "],
-            2,
-            "error[VALIDATION_FAILED]: the work order is not valid: /task: must not be empty",
-        ),
-        (
-            &["--task", "t", "--policy", "policy.json"],
-            2,
-            "error[POLICY_INVALID]: policy.json: unknown key at /deny_wirte; did you mean \"deny_write\"?",
-        ),
-        (
-            &["--task", "t", "--policy", "glob.json"],
-            2,
-            "error[POLICY_INVALID]: ",
-        ),
-        (
-            &["--task", "t", "--policy", "bomb.json"],
-            2,
-            "error[POLICY_INVALID]: ",
-        ),
-        (
-            &["--task", "t", "--require", "streeming"],
-            2,
-            "error[CONFIG_INVALID]: --require streeming: unknown capability \"streeming\"; did you mean \"streaming\"?",
-        ),
-        (
-            &["--task", "t", "--require", "streaming:some"],
-            2,
-            "error[CONFIG_INVALID]: --require streaming:some: \"some\" is no level",
-        ),
-        (
-            &["--task", "t", "--backend", "mook"],
-            2,
-            "error[BACKEND_NOT_FOUND]: no backend is named \"mook\"; registered: mock",
-        ),
-        (
-            &["--task", "t", "--max-budget-usd", "1"],
-            2,
-            "error[CONFIG_INVALID]: max_budget_usd is set, but there is no price",
-        ),
-        (
-            &["--task", "t", "--prices", "prices.json"],
-            2,
-            "error[CONFIG_INVALID]: prices.json: a price of \"m\"",
-        ),
-        (
-            &["--task", "t", "--mock-script", "script.json"],
-            2,
-            "error[CONTRACT_SCHEMA_VIOLATION]: script.json: at /steps/0",
-        ),
-    ];
-    for (flags, status, expected) in cases {
+    for (flags, status, expected) in WRONG_RUNS {
         let ran = desk.abp(&[&["run"], flags].concat());
         assert_eq!(ran.status, status, "{flags:?}: {}", ran.stderr);
         assert!(

@@ -1,7 +1,14 @@
 //! The `abp` command, as a user runs it.
+//!
+//! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
 
+#[cfg(test)]
 mod bad_input;
+#[cfg(test)]
 mod desk;
+#[cfg(test)]
 mod first_run;
+#[cfg(test)]
 mod plans;
+#[cfg(test)]
 mod signals;

@@ -196,7 +196,7 @@ fn events_are_read_strictly_where_they_are_known() {
         match (read, expected) {
             (Ok(ts), Ok(expected)) => assert_eq!(ts, expected),
             (Err(error), Err(expected)) => {
-                assert!(error.to_string().starts_with(expected), "{error}")
+                assert!(error.to_string().starts_with(expected), "{error}");
             }
             (read, expected) => panic!("{read:?}, expected {expected:?}"),
         }

@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn every_changed_byte_is_noticed(position in any::<prop::sample::Index>(), flip in 1_u8..=255) {
         let original = receipt().with_hash().unwrap().to_document().unwrap();
-        let mut bytes = original.clone();
+        let mut bytes = original;
         let position = position.index(bytes.len());
         bytes[position] ^= flip;
         prop_assert!(verify_receipt_document(&bytes).is_err(), "byte {position}");

@@ -26,7 +26,6 @@ fn signatures() {
 }
 
 #[test]
-#[expect(clippy::wildcard_imports, reason = "the snippet is verbatim")]
 fn the_manifest_snippet() {
     use abp_core::*;
 

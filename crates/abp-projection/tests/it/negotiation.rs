@@ -171,7 +171,7 @@ fn matching_examples() {
 #[test]
 fn json_examples() {
     let result: NegotiationResult = round_trip(
-        json!({"native": ["streaming", "tool_read"], "emulatable": ["tool_write"], "unsupported": []}),
+        &json!({"native": ["streaming", "tool_read"], "emulatable": ["tool_write"], "unsupported": []}),
     );
     let report = json!({
         "compatible": true,
@@ -205,7 +205,7 @@ fn json_examples() {
         }],
         "warnings": ["Capability CodeExecution not emulated: Cannot safely emulate sandboxed code execution"],
     });
-    let read: EmulationReport = round_trip(emulation.clone());
+    let read: EmulationReport = round_trip(&emulation);
     let capabilities = [Capability::ExtendedThinking, Capability::CodeExecution];
     let produced =
         EmulationEngine::with_defaults().apply(&capabilities, &mut IrConversation::default());
@@ -340,8 +340,8 @@ fn requirements_that_follow_from_a_conversation() {
     check(&with_tools, &[Capability::ToolUse]);
 }
 
-fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(wire: Value) -> T {
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(wire: &Value) -> T {
     let value: T = serde_json::from_value(wire.clone()).unwrap();
-    assert_eq!(serde_json::to_value(&value).unwrap(), wire);
+    assert_eq!(&serde_json::to_value(&value).unwrap(), wire);
     value
 }

@@ -54,7 +54,7 @@ impl Bench {
     }
 
     /// A bench with one mock that plays these steps.
-    pub(crate) fn scripted(steps: Value) -> Self {
+    pub(crate) fn scripted(steps: &Value) -> Self {
         Self::new([script(json!({ "name": "mock", "steps": steps }))])
     }
 

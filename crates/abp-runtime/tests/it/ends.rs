@@ -114,7 +114,7 @@ async fn cancelled_by_the_user() {
 #[tokio::test]
 async fn nobody_holds_on() {
     for (detach, expected) in [(false, Some(CancelReason::Disconnect)), (true, None)] {
-        let bench = Bench::scripted(json!([{"do": "sleep", "ms": 200}]));
+        let bench = Bench::scripted(&json!([{"do": "sleep", "ms": 200}]));
         let handle = bench
             .runtime
             .run_streaming("mock", bench.order(json!({})))
@@ -144,7 +144,7 @@ async fn nobody_holds_on() {
 /// A receipt that cannot be stored is an error, not a silence.
 #[tokio::test]
 async fn the_receipt_cannot_be_stored() {
-    let bench = Bench::scripted(json!([]));
+    let bench = Bench::scripted(&json!([]));
     std::fs::write(bench.state.path().join("receipts"), "in the way").unwrap();
     let handle = bench
         .runtime

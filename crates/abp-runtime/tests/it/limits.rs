@@ -16,7 +16,7 @@ fn usage(output_tokens: u64) -> Value {
 /// At 10 dollars for a million tokens, 100 tokens are the whole budget and 101 are too many.
 #[tokio::test]
 async fn a_priced_script_is_stopped_at_the_first_event_over_the_budget() {
-    let bench = Bench::scripted(json!([
+    let bench = Bench::scripted(&json!([
         usage(100),
         {"do": "say", "text": "within"},
         usage(101),
@@ -47,7 +47,7 @@ async fn a_priced_script_is_stopped_at_the_first_event_over_the_budget() {
 
 #[tokio::test]
 async fn a_budget_that_cannot_be_held_is_refused() {
-    let bench = Bench::scripted(json!([]));
+    let bench = Bench::scripted(&json!([]));
     for config in [
         json!({"max_budget_usd": 1}),
         json!({"max_budget_usd": 1, "model": "unpriced"}),
@@ -65,7 +65,7 @@ async fn turns() {
     let steps =
         json!([{"do": "say", "text": "1"}, {"do": "say", "text": "2"}, {"do": "say", "text": "3"}]);
     for (max, expected) in [(2, Some(ErrorCode::TurnLimitExceeded)), (3, None)] {
-        let bench = Bench::scripted(steps.clone());
+        let bench = Bench::scripted(&steps);
         let (receipt, _) = bench.run(json!({"config": {"max_turns": max}})).await;
         assert_eq!(
             receipt.error.map(|error| error.code),
@@ -78,7 +78,7 @@ async fn turns() {
 #[tokio::test]
 async fn time() {
     let bench =
-        Bench::scripted(json!([{"do": "say", "text": "before"}, {"do": "sleep", "ms": 60_000}]));
+        Bench::scripted(&json!([{"do": "say", "text": "before"}, {"do": "sleep", "ms": 60_000}]));
     let options = RunOptions {
         timeout: Some(Duration::from_millis(50)),
         ..RunOptions::default()

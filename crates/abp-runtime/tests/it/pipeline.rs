@@ -98,7 +98,7 @@ async fn the_backend_receives_exactly_the_plans_payload() {
 /// In passthrough nothing is injected, so what would need it is refused.
 #[tokio::test]
 async fn passthrough_refuses_what_it_would_have_to_emulate() {
-    let bench = Bench::scripted(json!([]));
+    let bench = Bench::scripted(&json!([]));
     let passthrough = json!({"abp": {"mode": "passthrough", "request": "{}"}});
     let order = bench.order(json!({
         "requirements": {"required": [{"capability": "extended_thinking"}]},
@@ -170,7 +170,7 @@ async fn a_denied_write_leaves_no_file() {
         .iter()
         .map(|path| json!({"do": "write", "path": path, "content": "x"}))
         .collect();
-    let bench = Bench::scripted(Value::Array(steps));
+    let bench = Bench::scripted(&Value::Array(steps));
     std::fs::create_dir(bench.source.path().join("secret")).unwrap();
     std::os::unix::fs::symlink("secret", bench.source.path().join("link")).unwrap();
     std::os::unix::fs::symlink(outside.path(), bench.source.path().join("out")).unwrap();
@@ -213,7 +213,7 @@ async fn a_denied_write_leaves_no_file() {
 
 #[tokio::test]
 async fn reads_and_tools_are_denied_too() {
-    let bench = Bench::scripted(json!([
+    let bench = Bench::scripted(&json!([
         {"do": "read", "path": "kept.txt"},
         {"do": "write", "path": "new.txt", "content": "x"},
     ]));
@@ -237,7 +237,7 @@ async fn approval_is_needed_and_recorded() {
         (&["Wr*"], PermissionOutcome::Approved, "operator", 1),
     ];
     for (approved, expected, by, changed) in cases {
-        let bench = Bench::scripted(json!([{"do": "write", "path": "new.txt", "content": "x"}]));
+        let bench = Bench::scripted(&json!([{"do": "write", "path": "new.txt", "content": "x"}]));
         let patterns: Vec<_> = approved.iter().map(|&pattern| pattern.to_owned()).collect();
         let options = RunOptions {
             approvals: Approvals::for_tools(&patterns).unwrap(),
@@ -275,7 +275,7 @@ async fn an_observed_breach_ends_the_run() {
     let escape = json!({"type": "file_changed", "path": "/etc/passwd", "summary": "s"});
     for event in [tool, command, file, escape] {
         let bench = Bench::scripted(
-            json!([{"do": "emit", "event": event}, {"do": "say", "text": "never"}]),
+            &json!([{"do": "emit", "event": event}, {"do": "say", "text": "never"}]),
         );
         let policy =
             json!({"policy": {"disallowed_tools": ["Bash"], "deny_write": ["**/.git/**"]}});
@@ -304,7 +304,7 @@ async fn an_emulated_schema_is_held_to() {
         ("it is one", Some("not JSON")),
     ];
     for (answer, problem) in cases {
-        let bench = Bench::scripted(json!([{"do": "say", "text": answer}]));
+        let bench = Bench::scripted(&json!([{"do": "say", "text": answer}]));
         let (receipt, _) = bench
             .run(json!({"config": {"vendor": {"abp": {"output_schema": schema}}}}))
             .await;
@@ -319,7 +319,7 @@ async fn an_emulated_schema_is_held_to() {
             }
         }
     }
-    let bench = Bench::scripted(json!([]));
+    let bench = Bench::scripted(&json!([]));
     let order = bench.order(json!({"config": {"vendor": {"abp": {"output_schema": {"type": 7}}}}}));
     let error = bench.runtime.run_streaming("mock", order).unwrap_err();
     assert_eq!(error.code(), ErrorCode::ValidationFailed, "{error}");
@@ -330,7 +330,7 @@ async fn an_emulated_schema_is_held_to() {
 async fn lanes() {
     let steps = json!([{"do": "write", "path": "new/file.txt", "content": "made\n"}]);
     for (lane, applied) in [("patch_first", false), ("workspace_first", true)] {
-        let bench = Bench::scripted(steps.clone());
+        let bench = Bench::scripted(&steps);
         let (receipt, _) = bench.run(json!({"lane": lane})).await;
         assert_eq!(
             bench.source.path().join("new/file.txt").exists(),

@@ -55,7 +55,7 @@ async fn a_slow_reader_slows_the_run_down() {
 /// No receipt fails because of what a tool said; what had to be changed is labelled.
 #[tokio::test]
 async fn foreign_json_is_admitted() {
-    let bench = Bench::scripted(json!([
+    let bench = Bench::scripted(&json!([
         {"do": "emit", "event": {"type": "tool_result", "tool_name": "t", "output": {"n": 9_007_199_254_740_993_u64}}},
         {"do": "usage", "usage": {"input_tokens": u64::MAX}},
     ]));
@@ -81,7 +81,7 @@ async fn foreign_json_is_admitted() {
 #[tokio::test]
 async fn secrets_are_redacted() {
     let secret = "sk-canary-0123456789";
-    let bench = Bench::scripted(json!([
+    let bench = Bench::scripted(&json!([
         {"do": "say", "text": format!("the key is {secret}")},
         {"do": "emit", "event": {"type": "tool_result", "tool_name": "t", "output": {"deep": [secret]}}},
         {"do": "fail", "code": "BACKEND_AUTH_FAILED", "message": format!("refused {secret}")},

@@ -1,23 +1,30 @@
 //! Benchmarks by name, one module each.
 
 mod json;
+mod run;
 
 use anyhow::{Result, bail};
 
 use crate::output::say;
 
 /// A new benchmark is a module of this one and a line here.
-const BENCHES: &[Bench] = &[Bench {
-    name: "json",
-    run: json::run,
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "json",
+        run: json::run,
+    },
+    Bench {
+        name: "run",
+        run: run::run,
+    },
+];
 
 struct Bench {
     name: &'static str,
     run: fn() -> Result<()>,
 }
 
-pub(crate) fn run(name: &str) -> Result<()> {
+pub(crate) fn start(name: &str) -> Result<()> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         let known: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
         bail!("no benchmark is named {name}; known: {}", known.join(", "));

@@ -55,7 +55,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Schema { check: false } => schema::write()?,
         Task::Tidy => tidy::run()?,
         Task::Test => return test::run(),
-        Task::Bench { name } => bench::run(&name)?,
+        Task::Bench { name } => bench::start(&name)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -58,12 +58,6 @@ pub(crate) struct RunArgs {
     /// The model; the backend's default when omitted.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    #[command(flatten)]
-    pub(crate) workspace: WorkspaceArgs,
-    #[command(flatten)]
-    pub(crate) governance: GovernanceArgs,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
     /// A file of the workspace that matters for the task.
     #[arg(long = "context", value_name = "PATH")]
     pub(crate) context: Vec<String>,
@@ -84,6 +78,12 @@ pub(crate) struct RunArgs {
     /// Also write the receipt to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceArgs,
+    #[command(flatten)]
+    pub(crate) governance: GovernanceArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 #[derive(Debug, Args)]

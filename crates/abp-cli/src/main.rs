@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod input;
+mod live;
 mod order;
 mod output;
 mod render;

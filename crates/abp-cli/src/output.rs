@@ -66,6 +66,16 @@ impl Output {
         Ok(())
     }
 
+    /// Writes a passing line to the terminal; [`Self::clear_status`] takes it away.
+    pub(crate) fn status(&mut self, text: &str) {
+        drop(write!(anstream::stderr(), "{text}"));
+    }
+
+    /// Takes the passing line away.
+    pub(crate) fn clear_status(&mut self) {
+        drop(write!(io::stderr(), "\r\u{1b}[2K"));
+    }
+
     /// Tells of something the reader should know, on standard error.
     pub(crate) fn warn(&mut self, message: &str) {
         to_stderr(&format!("{NOTE}warning{NOTE:#}: {}", printable(message)));

@@ -39,6 +39,11 @@ impl EventPrinter {
         }
     }
 
+    /// Whether streamed text left a line open.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.in_line
+    }
+
     /// Ends a line that streamed text left open.
     pub(crate) fn end_line(&mut self, output: &mut Output) {
         if std::mem::take(&mut self.in_line) {

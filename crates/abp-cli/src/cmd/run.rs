@@ -1,22 +1,21 @@
 //! `abp run`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abp_backend_mock::{MockBackend, MockScript};
-use abp_core::{AgentEvent, CancelReason, Outcome, Receipt, UsageNormalized};
+use abp_core::{CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_integrations::BackendRegistry;
 use abp_plan::{PlanSettings, RunPlan};
 use abp_runtime::{
     Approvals, CancelHandle, PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::{HostArgs, RunArgs};
 use crate::cmd::receipt::{print_summary, write_copy};
 use crate::input;
+use crate::live::LiveLine;
 use crate::order;
 use crate::output::{Output, STRONG};
 use crate::render::{self, EventPrinter};
@@ -112,18 +111,27 @@ async fn follow(
 ) -> Result<Receipt, AbpError> {
     let signals = tokio::spawn(cancel_on_signal(handle.cancel_handle()));
     let quiet = output.is_json();
-    let live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl);
+    let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl);
     let mut printer = EventPrinter::default();
     let mut events = handle.events;
-    while let Some(event) = events.next().await {
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = live.tick(), if !printer.is_in_line() => {
+                live.draw(output);
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
+        live.clear(output);
+        live.seen(&event);
         if args.jsonl {
             output.json_line(&event)?;
         } else if !quiet {
-            live.around(|| printer.print(&event.kind, output));
+            printer.print(&event.kind, output);
         }
-        live.seen(&event);
     }
-    live.clear();
+    live.clear(output);
     printer.end_line(output);
     let receipt = handle.receipt.await;
     signals.abort();
@@ -244,41 +252,4 @@ fn show_plan(plan: &RunPlan, output: &mut Output) -> Result<(), AbpError> {
     output.line("");
     render::candidates(&plan.projection().selection.candidates, output);
     Ok(())
-}
-
-/// A line at the bottom that shows that something happens; on a terminal only.
-struct LiveLine {
-    bar: ProgressBar,
-}
-
-impl LiveLine {
-    fn new(shown: bool) -> Self {
-        let bar = if shown {
-            ProgressBar::new_spinner()
-        } else {
-            ProgressBar::hidden()
-        };
-        if let Ok(style) =
-            ProgressStyle::with_template("{spinner} {pos} events, {elapsed}, last: {msg}")
-        {
-            bar.set_style(style);
-        }
-        if shown {
-            bar.enable_steady_tick(Duration::from_millis(120));
-        }
-        Self { bar }
-    }
-
-    fn around(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
-    }
-
-    fn seen(&self, event: &AgentEvent) {
-        self.bar.inc(1);
-        self.bar.set_message(one_line(event.kind.name()));
-    }
-
-    fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
 }

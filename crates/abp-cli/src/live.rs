@@ -1,0 +1,74 @@
+//! A line at the bottom that shows that something happens; on a terminal only.
+
+use std::time::Duration;
+
+use abp_core::AgentEvent;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use crate::output::{DIM, Output};
+use crate::text::one_line;
+
+const TICK: Duration = Duration::from_millis(120);
+const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
+
+/// The line. It is drawn only where the cursor is at the start of a line, and taken away before
+/// anything else is written.
+#[derive(Debug)]
+pub(crate) struct LiveLine {
+    /// Absent where nobody watches.
+    ticks: Option<Interval>,
+    started: Instant,
+    drawn: bool,
+    frame: usize,
+    events: u64,
+    last: String,
+}
+
+impl LiveLine {
+    pub(crate) fn new(watched: bool) -> Self {
+        let ticks = watched.then(|| {
+            let mut ticks = interval(TICK);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            ticks
+        });
+        Self {
+            ticks,
+            started: Instant::now(),
+            drawn: false,
+            frame: 0,
+            events: 0,
+            last: String::new(),
+        }
+    }
+
+    /// Waits until the line should be drawn again; for ever where nobody watches.
+    pub(crate) async fn tick(&mut self) {
+        match &mut self.ticks {
+            Some(ticks) => drop(ticks.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn draw(&mut self, output: &mut Output) {
+        self.clear(output);
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let frame = FRAMES.get(self.frame).copied().unwrap_or_default();
+        let (events, seconds) = (self.events, self.started.elapsed().as_secs_f64());
+        output.status(&format!(
+            "{DIM}{frame} {seconds:.1} s, event {events}: {}{DIM:#}",
+            self.last
+        ));
+        self.drawn = true;
+    }
+
+    pub(crate) fn clear(&mut self, output: &mut Output) {
+        if std::mem::take(&mut self.drawn) {
+            output.clear_status();
+        }
+    }
+
+    pub(crate) fn seen(&mut self, event: &AgentEvent) {
+        self.events += 1;
+        self.last = one_line(event.kind.name());
+    }
+}

@@ -61,3 +61,8 @@ pub use work_order::{
     ContextPacket, ContextSnippet, ExecutionLane, ExecutionMode, RuntimeConfig, WorkOrder,
     WorkOrderBuilder, WorkspaceMode, WorkspaceSpec,
 };
+
+/// The snippets of the documentation compile and hold.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/capabilities.md")]
+struct CapabilitiesDocument;

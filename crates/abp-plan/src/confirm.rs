@@ -48,7 +48,12 @@ impl ConfirmedPlan {
         }
         let prepared = prepare(plan, manifest)?;
         let mut selection = plan.projection.selection.clone();
+        let mut notes = prepared.notes;
         if selection.selected != backend {
+            notes.push(format!(
+                "{} was chosen first and could not be used",
+                selection.selected
+            ));
             backend.clone_into(&mut selection.selected);
         }
         Ok(Self {
@@ -61,7 +66,7 @@ impl ConfirmedPlan {
                 selection,
                 emulation: prepared.emulation,
                 losses: Vec::new(),
-                notes: prepared.notes,
+                notes,
             },
         })
     }

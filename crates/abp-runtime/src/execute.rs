@@ -218,7 +218,8 @@ impl Supervisor {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let (stop, signal) = cancellation();
         let context = RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
-        let mut task = tokio::spawn(session.run(context));
+        // Calling the backend is in the task too: whatever panics there is its failure, not ours.
+        let mut task = tokio::spawn(async move { session.run(context).await });
         let mut running = Running {
             requests,
             stop,

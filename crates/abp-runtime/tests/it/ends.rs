@@ -28,6 +28,8 @@ async fn the_backend_ends_the_run() {
         RunEnd::failed(AbpError::new(ErrorCode::BackendRateLimited, "later"))
     });
     let panics = Probe::new(|_| async { panic!("a defect of the backend") });
+    let panics_at_once =
+        Probe::new(|_| -> std::future::Ready<RunEnd> { panic!("before the first step") });
     let mut refuses = Probe::new(|_| async { RunEnd::completed() });
     refuses.open = || Err(AbpError::new(ErrorCode::BackendUnavailable, "not there"));
     let mut panics_early = Probe::new(|_| async { RunEnd::completed() });

@@ -6,6 +6,7 @@ mod input;
 mod live;
 mod order;
 mod output;
+mod prompt;
 mod render;
 mod text;
 

@@ -36,6 +36,11 @@ impl Output {
         io::stderr().is_terminal()
     }
 
+    /// Whether a person can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        io::stdin().is_terminal() && self.is_watched()
+    }
+
     /// Writes text as it is.
     pub(crate) fn write(&mut self, text: &str) {
         // A reader that closed the pipe has seen enough; there is nobody to tell.

@@ -25,9 +25,9 @@ use crate::RuntimeError;
 use crate::finish::{Ended, finish};
 use crate::gate::Gate;
 use crate::meter::Meter;
-use crate::observe::observed_action;
+use crate::observe::Observed;
 use crate::queue::EventSender;
-use crate::record::Recorder;
+use crate::record::{End, Recorder};
 use crate::runtime::{RunOptions, RuntimeOptions};
 use crate::stage::Stage;
 use crate::store::trace_path;
@@ -96,15 +96,13 @@ pub(crate) async fn supervise(
         .timeout
         .map(|timeout| Instant::now() + timeout);
     let selected = accepted.plan.projection().selected_backend.clone();
+    let end = End {
+        cancel: cancel.clone(),
+        deadline,
+    };
     let trace = Trace::new(trace_path(&accepted.runtime.state_dir, accepted.run_id));
     let mut supervisor = Supervisor {
-        recorder: Recorder::new(
-            accepted.plan.order(),
-            trace,
-            events,
-            cancel.clone(),
-            deadline,
-        ),
+        recorder: Recorder::new(accepted.plan.order(), trace, events, end),
         gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
         engaged: Engaged {
             identity: BackendIdentity {
@@ -264,11 +262,10 @@ impl Supervisor {
             }
             HostRequest::Tool { invocation, reply } => {
                 self.tool_calls += 1;
-                let run = use_tool(&mut self.gate, stage, self.tool_calls, invocation).await;
-                for event in run.events {
-                    self.recorder.record(event, None).await;
-                }
-                drop(reply.send(run.answer));
+                let call = self.tool_calls;
+                let answer = use_tool(&mut self.gate, &mut self.recorder, stage, call, invocation);
+                let answer = answer.await;
+                drop(reply.send(answer));
             }
         }
     }
@@ -285,19 +282,17 @@ impl Supervisor {
             .meter
             .observe(&kind)
             .map(|reason| (reason, None));
-        let denied = observed_action(&mut self.gate, stage, &kind).await;
+        let observed = Observed::of(&kind);
         self.recorder.record(kind, ext).await;
-        let Some(ruling) = denied else { return over };
-        for event in ruling.events {
-            self.recorder.record(event, None).await;
-        }
-        match ruling.result {
+        let Some(observed) = observed else {
+            return over;
+        };
+        let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
+        match judged.await {
             Ok(()) => over,
             Err(reason) => {
-                let error = AbpError::new(
-                    ErrorCode::PolicyDenied,
-                    format!("the backend did what is denied: {reason}"),
-                );
+                let message = format!("the backend did what is denied: {reason}");
+                let error = AbpError::new(ErrorCode::PolicyDenied, message);
                 Some((CancelReason::Policy, Some(error)))
             }
         }

@@ -1,28 +1,16 @@
 //! The gate: every action of a backend is judged here before it happens, or when it is seen.
+//!
+//! What the gate decides it also records: every question, every answer and every denial is an event.
 
 use std::path::Path;
 
 use abp_core::{
     AgentEventKind, EnforcedRule, EnforcementLevel, EnforcementReport, PermissionOutcome,
 };
-use abp_glob::{GlobError, GlobList};
 use abp_policy::{ApprovedRead, ApprovedWrite, Decision, PolicyEngine, Rule, Verdict};
 
-/// What is approved in advance for tools that need approval; nothing by default.
-#[derive(Debug, Clone, Default)]
-pub struct Approvals {
-    tools: Option<GlobList>,
-}
-
-impl Approvals {
-    /// Approves tools by glob; nothing else.
-    ///
-    /// # Errors
-    /// Fails where a pattern is not valid.
-    pub fn for_tools(patterns: &[String]) -> Result<Self, GlobError> {
-        GlobList::new(patterns).map(|tools| Self { tools: Some(tools) })
-    }
-}
+use crate::approval::{Answer, Approvals};
+use crate::record::Recorder;
 
 /// What is being judged.
 #[derive(Debug, Clone, Copy)]
@@ -33,14 +21,6 @@ pub(crate) struct Action<'a> {
     pub(crate) target: Option<&'a str>,
 }
 
-/// A judgement, with the events that tell of it.
-#[derive(Debug)]
-pub(crate) struct Ruling<T> {
-    pub(crate) events: Vec<AgentEventKind>,
-    /// What was approved, or why not.
-    pub(crate) result: Result<T, String>,
-}
-
 /// The policy of one run, and what came of it.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -48,6 +28,9 @@ pub(crate) struct Gate {
     approvals: Approvals,
     denied: Vec<(Rule, u64)>,
 }
+
+/// Who decided where no person was asked.
+const POLICY: &str = "policy";
 
 impl Gate {
     pub(crate) fn new(engine: PolicyEngine, approvals: Approvals) -> Self {
@@ -59,38 +42,52 @@ impl Gate {
         }
     }
 
-    /// Judges the use of a tool.
-    pub(crate) fn tool(&mut self, action: Action<'_>) -> Ruling<()> {
+    /// Judges the use of a tool, asking a person where the policy wants that.
+    ///
+    /// # Errors
+    /// Says why the tool may not be used.
+    pub(crate) async fn tool(
+        &mut self,
+        action: Action<'_>,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
         let decision = self.engine.judge_tool(action.tool_name);
         match decision.verdict {
-            Verdict::Allow => Ruling {
-                events: Vec::new(),
-                result: Ok(()),
-            },
-            Verdict::Deny => self.deny(action, decision, "policy"),
-            Verdict::Ask => self.ask(action, decision),
+            Verdict::Allow => Ok(()),
+            Verdict::Deny => Err(self.deny(action, decision, POLICY, recorder).await),
+            Verdict::Ask => self.ask(action, decision, recorder).await,
         }
     }
 
     /// Judges a read of a resolved path.
-    pub(crate) fn read(&mut self, action: Action<'_>, path: &Path) -> Ruling<ApprovedRead> {
+    ///
+    /// # Errors
+    /// Says why the path may not be read.
+    pub(crate) async fn read(
+        &mut self,
+        action: Action<'_>,
+        path: &Path,
+        recorder: &mut Recorder,
+    ) -> Result<ApprovedRead, String> {
         match self.engine.approve_read(path) {
-            Ok(approved) => Ruling {
-                events: Vec::new(),
-                result: Ok(approved),
-            },
-            Err(decision) => self.deny(action, decision, "policy"),
+            Ok(approved) => Ok(approved),
+            Err(decision) => Err(self.deny(action, decision, POLICY, recorder).await),
         }
     }
 
     /// Judges a write to a resolved path.
-    pub(crate) fn write(&mut self, action: Action<'_>, path: &Path) -> Ruling<ApprovedWrite> {
+    ///
+    /// # Errors
+    /// Says why the path may not be written.
+    pub(crate) async fn write(
+        &mut self,
+        action: Action<'_>,
+        path: &Path,
+        recorder: &mut Recorder,
+    ) -> Result<ApprovedWrite, String> {
         match self.engine.approve_write(path) {
-            Ok(approved) => Ruling {
-                events: Vec::new(),
-                result: Ok(approved),
-            },
-            Err(decision) => self.deny(action, decision, "policy"),
+            Ok(approved) => Ok(approved),
+            Err(decision) => Err(self.deny(action, decision, POLICY, recorder).await),
         }
     }
 
@@ -107,59 +104,55 @@ impl Gate {
         }
     }
 
-    fn ask(&mut self, action: Action<'_>, decision: Decision) -> Ruling<()> {
+    async fn ask(
+        &mut self,
+        action: Action<'_>,
+        decision: Decision,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
         let asked = AgentEventKind::PermissionRequested {
             tool_name: action.tool_name.to_owned(),
             tool_use_id: action.tool_use_id.map(str::to_owned),
             target: action.target.map(str::to_owned),
             reason: decision.reason.clone(),
         };
-        let mut ruling = match self
+        recorder.record(asked, None).await;
+        let Answer {
+            approved,
+            by,
+            reason,
+        } = self
             .approvals
-            .tools
-            .as_ref()
-            .and_then(|tools| tools.first_match(action.tool_name))
-        {
-            Some(approved) => Ruling {
-                events: vec![resolved(
-                    action,
-                    PermissionOutcome::Approved,
-                    "operator",
-                    format!("approved in advance by {:?}", approved.pattern),
-                )],
-                result: Ok(()),
-            },
-            None => self.deny(
-                action,
-                Decision {
-                    reason: format!(
-                        "{}; nobody can be asked and it was not approved in advance",
-                        decision.reason
-                    ),
-                    ..decision
-                },
-                "default",
-            ),
+            .decide(action, &decision, recorder.end())
+            .await;
+        if approved {
+            let event = resolved(action, PermissionOutcome::Approved, &by, reason);
+            recorder.record(event, None).await;
+            return Ok(());
+        }
+        let decision = Decision {
+            reason: format!("{}; {reason}", decision.reason),
+            ..decision
         };
-        ruling.events.insert(0, asked);
-        ruling
+        Err(self.deny(action, decision, &by, recorder).await)
     }
 
-    fn deny<T>(&mut self, action: Action<'_>, decision: Decision, decided_by: &str) -> Ruling<T> {
+    async fn deny(
+        &mut self,
+        action: Action<'_>,
+        decision: Decision,
+        decided_by: &str,
+        recorder: &mut Recorder,
+    ) -> String {
         if let Some(rule) = &decision.rule
             && let Some((_, count)) = self.denied.iter_mut().find(|(known, _)| known == rule)
         {
             *count += 1;
         }
-        Ruling {
-            events: vec![resolved(
-                action,
-                PermissionOutcome::Denied,
-                decided_by,
-                decision.reason.clone(),
-            )],
-            result: Err(decision.reason),
-        }
+        let reason = decision.reason.clone();
+        let event = resolved(action, PermissionOutcome::Denied, decided_by, reason);
+        recorder.record(event, None).await;
+        decision.reason
     }
 }
 

@@ -5,6 +5,7 @@
 //! one by one through the gate, records every event, enforces the limits, and whatever happens it
 //! ends in exactly one receipt.
 
+mod approval;
 mod error;
 mod execute;
 mod finish;
@@ -21,8 +22,8 @@ mod tools;
 mod trace;
 
 pub use abp_backend_core::CancelHandle;
+pub use approval::{ApprovalRequest, Approvals};
 pub use error::RuntimeError;
-pub use gate::Approvals;
 pub use handle::{EventStream, ReceiptHandle, RunHandle};
 pub use meter::{ModelPrice, PriceTable};
 pub use runtime::{RunOptions, Runtime, RuntimeOptions};

@@ -45,6 +45,29 @@ impl RunClock {
     }
 }
 
+/// When the run has to end: when somebody says so, or when its time is up.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) cancel: CancelSignal,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl End {
+    /// Waits until the run has to end.
+    pub(crate) async fn reached(mut self) {
+        let time_is_up = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.cancel.cancelled() => {}
+            () = time_is_up => {}
+        }
+    }
+}
+
 /// Records the events of a run.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -53,8 +76,7 @@ pub(crate) struct Recorder {
     pipeline: Pipeline,
     trace: Trace,
     events: EventSender,
-    cancel: CancelSignal,
-    deadline: Option<Instant>,
+    end: End,
     answer: Answer,
 }
 
@@ -66,13 +88,7 @@ struct Answer {
 }
 
 impl Recorder {
-    pub(crate) fn new(
-        order: &WorkOrder,
-        trace: Trace,
-        events: EventSender,
-        cancel: CancelSignal,
-        deadline: Option<Instant>,
-    ) -> Self {
+    pub(crate) fn new(order: &WorkOrder, trace: Trace, events: EventSender, end: End) -> Self {
         let redactor = Redactor::for_environment(&order.config.env);
         Self {
             clock: RunClock::start(),
@@ -80,8 +96,7 @@ impl Recorder {
             redactor,
             trace,
             events,
-            cancel,
-            deadline,
+            end,
             answer: Answer::default(),
         }
     }
@@ -110,19 +125,17 @@ impl Recorder {
                 (warning, size)
             }
         };
-        let over = async {
-            match self.deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         let cost = tokio::select! {
             biased;
             cost = self.events.wait_for_room(size) => cost,
-            _ = self.cancel.cancelled() => 0,
-            () = over => 0,
+            () = self.end().reached() => 0,
         };
         self.events.send(event, cost);
+    }
+
+    /// When the run has to end.
+    pub(crate) fn end(&self) -> End {
+        self.end.clone()
     }
 
     /// The agent's last words.

@@ -4,66 +4,62 @@ use std::path::PathBuf;
 
 use abp_backend_core::{ToolError, ToolInvocation, ToolOutput};
 use abp_core::AgentEventKind;
-use abp_workspace::WriteKind;
+use abp_workspace::{PreparedWorkspace, WriteKind};
 use serde_json::{Value, json};
 
-use crate::gate::{Action, Gate, Ruling};
+use crate::gate::{Action, Gate};
+use crate::record::Recorder;
 use crate::stage::Stage;
 
 /// The largest file a tool reads.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What came of a tool: the events that tell of it, in order, and the answer to the backend.
-#[derive(Debug)]
-pub(crate) struct ToolRun {
-    pub(crate) events: Vec<AgentEventKind>,
-    pub(crate) answer: Result<ToolOutput, ToolError>,
-}
-
-/// Uses a tool on behalf of the backend; `call` numbers the calls of the run.
+/// Uses a tool on behalf of the backend, and records it; `call` numbers the calls of the run.
+///
+/// # Errors
+/// Says whether the use was denied or failed.
 pub(crate) async fn use_tool(
     gate: &mut Gate,
+    recorder: &mut Recorder,
     stage: &Stage,
     call: u64,
     invocation: ToolInvocation,
-) -> ToolRun {
+) -> Result<ToolOutput, ToolError> {
     let (name, input) = describe(&invocation);
     let id = format!("abp-{call}");
-    let mut events = vec![AgentEventKind::ToolCall {
+    let called = AgentEventKind::ToolCall {
         tool_name: name.to_owned(),
         tool_use_id: Some(id.clone()),
         parent_tool_use_id: None,
         input,
-    }];
-    let answer = perform(gate, stage, name, &id, invocation, &mut events).await;
+    };
+    recorder.record(called, None).await;
+    let answer = perform(gate, recorder, stage, (name, &id), invocation).await;
     let (output, is_error) = match &answer {
         Ok((_, output)) => (output.clone(), false),
         Err(error) => (json!({ "error": error.to_string() }), true),
     };
-    let changed = match &answer {
-        Ok((ToolOutput::Done, output)) => file_changed(output),
-        Ok(_) | Err(_) => None,
-    };
-    events.extend(changed);
-    events.push(AgentEventKind::ToolResult {
+    if let Ok((ToolOutput::Done, output)) = &answer
+        && let Some(changed) = file_changed(output)
+    {
+        recorder.record(changed, None).await;
+    }
+    let result = AgentEventKind::ToolResult {
         tool_name: name.to_owned(),
         tool_use_id: Some(id),
         output,
         is_error,
-    });
-    ToolRun {
-        events,
-        answer: answer.map(|(output, _)| output),
-    }
+    };
+    recorder.record(result, None).await;
+    answer.map(|(output, _)| output)
 }
 
 async fn perform(
     gate: &mut Gate,
+    recorder: &mut Recorder,
     stage: &Stage,
-    name: &str,
-    id: &str,
+    (tool_name, id): (&str, &str),
     invocation: ToolInvocation,
-    events: &mut Vec<AgentEventKind>,
 ) -> Result<(ToolOutput, Value), ToolError> {
     let target = match &invocation {
         ToolInvocation::ReadFile { path } | ToolInvocation::WriteFile { path, .. } => {
@@ -72,27 +68,30 @@ async fn perform(
         ToolInvocation::ListFiles => None,
     };
     let action = Action {
-        tool_name: name,
+        tool_name,
         tool_use_id: Some(id),
         target: target.as_deref(),
     };
-    settle(gate.tool(action), events)?;
+    gate.tool(action, recorder)
+        .await
+        .map_err(ToolError::Denied)?;
     match invocation {
         ToolInvocation::ListFiles => {
             let files = stage
-                .with(abp_workspace::PreparedWorkspace::list)
+                .with(PreparedWorkspace::list)
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|e| failed(&e))?;
             let count = files.len();
             Ok((ToolOutput::Files(files), json!({ "files": count })))
         }
         ToolInvocation::ReadFile { path } => {
             let resolved = resolve(stage, &path).await?;
-            let approved = settle(gate.read(action, &resolved), events)?;
-            let content = stage
-                .with(move |workspace| workspace.read(&approved, MAX_READ_BYTES))
+            let approved = gate
+                .read(action, &resolved, recorder)
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(ToolError::Denied)?;
+            let read = stage.with(move |workspace| workspace.read(&approved, MAX_READ_BYTES));
+            let content = read.await.map_err(|e| failed(&e))?;
             let bytes = content.len();
             Ok((
                 ToolOutput::Content(content),
@@ -101,29 +100,23 @@ async fn perform(
         }
         ToolInvocation::WriteFile { path, content } => {
             let resolved = resolve(stage, &path).await?;
-            let approved = settle(gate.write(action, &resolved), events)?;
-            let bytes = content.len();
-            let kind = stage
-                .with(move |workspace| workspace.write(&approved, &content))
+            let approved = gate
+                .write(action, &resolved, recorder)
                 .await
-                .map_err(|error| failed(&error))?;
-            let what = match kind {
+                .map_err(ToolError::Denied)?;
+            let bytes = content.len();
+            let write = stage.with(move |workspace| workspace.write(&approved, &content));
+            let change = match write.await.map_err(|e| failed(&e))? {
                 WriteKind::Created => "created",
                 WriteKind::Replaced => "replaced",
             };
             let shown = resolved.to_string_lossy();
             Ok((
                 ToolOutput::Done,
-                json!({ "path": shown, "bytes": bytes, "change": what }),
+                json!({ "path": shown, "bytes": bytes, "change": change }),
             ))
         }
     }
-}
-
-/// Keeps the events of a ruling and turns a denial into the backend's error.
-fn settle<T>(ruling: Ruling<T>, events: &mut Vec<AgentEventKind>) -> Result<T, ToolError> {
-    events.extend(ruling.events);
-    ruling.result.map_err(ToolError::Denied)
 }
 
 /// A path that leaves the workspace is denied like any other forbidden path.

@@ -1,6 +1,7 @@
 //! `abp run`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abp_backend_mock::{MockBackend, MockScript};
 use abp_core::{CancelReason, Outcome, Receipt, UsageNormalized};
@@ -8,9 +9,11 @@ use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_integrations::BackendRegistry;
 use abp_plan::{PlanSettings, RunPlan};
 use abp_runtime::{
-    Approvals, CancelHandle, PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions,
+    ApprovalRequest, Approvals, CancelHandle, PriceTable, RunHandle, RunOptions, Runtime,
+    RuntimeOptions,
 };
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use crate::args::{HostArgs, RunArgs};
 use crate::cmd::receipt::{print_summary, write_copy};
@@ -18,8 +21,12 @@ use crate::input;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::{Output, STRONG};
+use crate::prompt;
 use crate::render::{self, EventPrinter};
 use crate::text::one_line;
+
+/// How long a question waits for its answer before it is denied.
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What `--json` prints, and `--jsonl` prints last.
 #[derive(Debug, Serialize)]
@@ -52,10 +59,6 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<ExitStatus, Abp
     }
     let approvals = Approvals::for_tools(&args.governance.approve)
         .map_err(|error| AbpError::new(ErrorCode::ConfigInvalid, format!("--approve: {error}")))?;
-    let options = RunOptions {
-        timeout: args.limits.timeout,
-        approvals,
-    };
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -64,10 +67,28 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<ExitStatus, Abp
             AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
         })?;
     tokio.block_on(async {
+        let (approvals, questions) = with_prompt(approvals, output);
+        let options = RunOptions {
+            timeout: args.limits.timeout,
+            approvals,
+        };
         let handle = runtime.run_with(&args.backend, order, options)?;
-        let receipt = follow(handle, args, output).await?;
+        let receipt = follow(handle, questions, args, output).await?;
         conclude(&runtime, &receipt, args, output)
     })
+}
+
+/// On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
+fn with_prompt(
+    approvals: Approvals,
+    output: &Output,
+) -> (Approvals, mpsc::Receiver<ApprovalRequest>) {
+    let (sender, questions) = mpsc::channel(1);
+    if output.can_ask() {
+        (approvals.or_ask(sender, APPROVAL_TIMEOUT), questions)
+    } else {
+        (approvals, questions)
+    }
 }
 
 /// The backends: the embedded one, and scripted ones.
@@ -106,6 +127,7 @@ fn runtime_options(args: &RunArgs) -> Result<RuntimeOptions, AbpError> {
 /// Shows the events until the end, and waits for the receipt.
 async fn follow(
     handle: RunHandle,
+    mut questions: mpsc::Receiver<ApprovalRequest>,
     args: &RunArgs,
     output: &mut Output,
 ) -> Result<Receipt, AbpError> {
@@ -114,15 +136,26 @@ async fn follow(
     let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl);
     let mut printer = EventPrinter::default();
     let mut events = handle.events;
+    let mut asking = false;
     loop {
         let event = tokio::select! {
+            // What happened comes before the question about it.
+            biased;
             event = events.next() => event,
-            () = live.tick(), if !printer.is_in_line() => {
+            Some(question) = questions.recv() => {
+                live.clear(output);
+                printer.end_line(output);
+                prompt::ask(question, output);
+                asking = true;
+                continue;
+            }
+            () = live.tick(), if !asking && !printer.is_in_line() => {
                 live.draw(output);
                 continue;
             }
         };
         let Some(event) = event else { break };
+        asking = false;
         live.clear(output);
         live.seen(&event);
         if args.jsonl {

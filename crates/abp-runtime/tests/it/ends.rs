@@ -42,6 +42,10 @@ async fn the_backend_ends_the_run() {
         ),
         (panics, (Outcome::Failed, Some(ErrorCode::BackendCrashed))),
         (
+            panics_at_once,
+            (Outcome::Failed, Some(ErrorCode::BackendCrashed)),
+        ),
+        (
             refuses,
             (Outcome::Failed, Some(ErrorCode::BackendUnavailable)),
         ),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use abp_backend_core::{Backend, RunEnd};
 use abp_core::{
@@ -9,7 +10,7 @@ use abp_core::{
     PermissionOutcome,
 };
 use abp_error::ErrorCode;
-use abp_runtime::{Approvals, RunOptions};
+use abp_runtime::{ApprovalRequest, Approvals, RunOptions};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Probe, said, script};
@@ -259,6 +260,74 @@ async fn approval_is_needed_and_recorded() {
                 .iter()
                 .any(|event| event.kind.name() == "permission_requested")
         );
+        assert_eq!(
+            receipt.workspace.unwrap().changes.unwrap().files_changed,
+            changed
+        );
+    }
+}
+
+/// A question pauses the run; its answer, or the lack of one, is recorded with who and why.
+#[tokio::test]
+async fn questions_are_answered_or_time_out_to_deny() {
+    type Reply = fn(ApprovalRequest);
+    let cases: [(Reply, PermissionOutcome, &str, &str); 4] = [
+        (
+            |question| question.answer(true, "ann", "looks fine"),
+            PermissionOutcome::Approved,
+            "ann",
+            "looks fine",
+        ),
+        (
+            |question| question.answer(false, "ann", "not today"),
+            PermissionOutcome::Denied,
+            "ann",
+            "not today",
+        ),
+        (
+            drop,
+            PermissionOutcome::Denied,
+            "default",
+            "nobody answered",
+        ),
+        (
+            std::mem::forget,
+            PermissionOutcome::Denied,
+            "default",
+            "nobody answered within 0.05 s",
+        ),
+    ];
+    for (reply, expected, who, why) in cases {
+        let bench = Bench::scripted(&json!([{"do": "write", "path": "new.txt", "content": "x"}]));
+        let (sender, mut questions) = tokio::sync::mpsc::channel(1);
+        let desk = tokio::spawn(async move {
+            let question: ApprovalRequest = questions.recv().await.unwrap();
+            assert_eq!(
+                (question.tool_name.as_str(), question.target.as_deref()),
+                ("Write", Some("new.txt"))
+            );
+            reply(question);
+        });
+        let options = RunOptions {
+            approvals: Approvals::default().or_ask(sender, Duration::from_millis(50)),
+            ..RunOptions::default()
+        };
+        let order = bench.order(json!({"policy": {"require_approval_for": ["Write"]}}));
+        let (receipt, events) = bench.run_with(order, options).await;
+        desk.await.unwrap();
+        let resolved = events.iter().find_map(|event| match &event.kind {
+            AgentEventKind::PermissionResolved {
+                outcome,
+                decided_by,
+                reason,
+                ..
+            } => Some((*outcome, decided_by.as_str(), reason.as_str())),
+            _ => None,
+        });
+        let (outcome, by, reason) = resolved.unwrap();
+        assert_eq!((outcome, by), (expected, who));
+        assert!(reason.ends_with(why), "{reason}");
+        let changed = u64::from(expected == PermissionOutcome::Approved);
         assert_eq!(
             receipt.workspace.unwrap().changes.unwrap().files_changed,
             changed

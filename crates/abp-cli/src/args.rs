@@ -39,6 +39,12 @@ pub(crate) enum Command {
     Receipt(ReceiptArgs),
     /// Explain an error code.
     Explain(ExplainArgs),
+    /// Check what this machine gives and what stands in the way.
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell.
+    Completion(CompletionArgs),
+    /// Print a manual page.
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +235,29 @@ pub(crate) enum ReceiptCommand {
 pub(crate) struct ExplainArgs {
     /// The error code; lists all when omitted.
     pub(crate) code: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  abp doctor --json")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  abp completion bash > ~/.local/share/bash-completion/completions/abp"
+)]
+pub(crate) struct CompletionArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  abp man run | man --local-file -")]
+pub(crate) struct ManArgs {
+    /// The command, e.g. `run` or `receipt verify`; `abp` itself when omitted.
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

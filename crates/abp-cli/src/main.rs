@@ -30,6 +30,9 @@ fn main() -> ExitCode {
         Command::Inspect(args) => cmd::inspect::run(&args, &mut output),
         Command::Receipt(args) => cmd::receipt::run(&args, &mut output),
         Command::Explain(args) => cmd::explain::run(&args, &mut output),
+        Command::Doctor(args) => cmd::doctor::run(&args, &mut output),
+        Command::Completion(args) => Ok(cmd::shell::completion(&args, &mut output)),
+        Command::Man(args) => cmd::shell::man(&args, &mut output),
     };
     let status = match result {
         Ok(status) => status.code(),

@@ -222,6 +222,35 @@ fn lists_and_explanations() {
     assert!(desk.abp(&["explain"]).stdout.lines().count() > 40);
 }
 
+#[test]
+fn the_machine_is_examined() {
+    let desk = Desk::new();
+    let (status, report) = desk.json(&["doctor"]);
+    assert_eq!((status, &report["ok"]), (0, &json!(true)), "{report}");
+    assert!(
+        !desk.path(".agent-backplane").exists(),
+        "looking changes nothing"
+    );
+    let (status, report) = desk.json(&["doctor", "--state-dir", "/proc/abp"]);
+    assert_eq!(
+        (status, &report["checks"][0]["status"]),
+        (1, &json!("failed")),
+        "{report}"
+    );
+}
+
+#[test]
+fn shells_and_manuals() {
+    let desk = Desk::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = desk.abp(&["completion", shell]).stdout;
+        assert!(script.contains("dry-run"), "{shell}");
+    }
+    let page = desk.abp(&["man", "receipt", "verify"]).stdout;
+    assert!(page.contains("abp receipt verify"), "{page}");
+    assert_eq!(desk.abp(&["man", "fly"]).status, 2);
+}
+
 /// Every command shows how it is used.
 #[test]
 fn every_help_has_an_example() {
@@ -233,6 +262,9 @@ fn every_help_has_an_example() {
         "schema",
         "inspect",
         "explain",
+        "doctor",
+        "completion",
+        "man",
         "receipt verify",
     ] {
         let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();

@@ -1,0 +1,240 @@
+//! `abp doctor`: what this machine gives, and what stands in the way.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use abp_error::{AbpError, ExitStatus};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::DoctorArgs;
+use crate::output::{BAD, GOOD, NOTE, Output};
+use crate::text::one_line;
+
+/// Below this, staging is likely to fail.
+const LOW_DISK_BYTES: u64 = 1 << 30;
+/// No release is older than this (2026-01-01): a clock before it is wrong.
+const EARLIEST_UNIX_SECONDS: u64 = 1_767_225_600;
+
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Ok,
+    /// Something is missing that not every run needs.
+    Warning,
+    /// Runs will fail.
+    Failed,
+}
+
+pub(crate) fn run(args: &DoctorArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let state_dir = &args.host.state_dir;
+    let checks = [
+        state_directory(state_dir),
+        disk(state_dir),
+        kernel(),
+        process_handles(),
+        user_namespaces(),
+        git(),
+        clock(),
+    ];
+    let failed = checks.iter().any(|check| check.status == Status::Failed);
+    if output.is_json() {
+        output.json(&json!({ "ok": !failed, "checks": checks }))?;
+    } else {
+        let width = checks
+            .iter()
+            .map(|check| check.name.len())
+            .max()
+            .unwrap_or(0);
+        for Check {
+            name,
+            status,
+            detail,
+        } in &checks
+        {
+            let (style, word) = match status {
+                Status::Ok => (GOOD, "ok"),
+                Status::Warning => (NOTE, "warning"),
+                Status::Failed => (BAD, "FAILED"),
+            };
+            output.line(&format!(
+                "{style}{word:<7}{style:#}  {name:<width$}  {}",
+                one_line(detail)
+            ));
+        }
+    }
+    Ok(if failed {
+        ExitStatus::RunFailed
+    } else {
+        ExitStatus::Success
+    })
+}
+
+/// The nearest directory that exists: where the state directory is, or will be made.
+fn existing(path: &Path) -> &Path {
+    let mut candidate = path;
+    while !candidate.exists() {
+        match candidate.parent() {
+            Some(parent) if parent != Path::new("") => candidate = parent,
+            _ => return Path::new("."),
+        }
+    }
+    candidate
+}
+
+fn state_directory(state_dir: &Path) -> Check {
+    let place = existing(state_dir);
+    // Asking for permission is not enough: root has it on disks that take nothing.
+    let probe = place.join(format!(".abp-doctor-{}", std::process::id()));
+    let writable = std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe));
+    let (status, detail) = match writable {
+        Ok(()) if place == state_dir => (
+            Status::Ok,
+            format!("{} can be written", state_dir.display()),
+        ),
+        Ok(()) => (Status::Ok, format!("{} will be made", state_dir.display())),
+        Err(error) => (
+            Status::Failed,
+            format!("{} cannot be written: {error}", place.display()),
+        ),
+    };
+    Check {
+        name: "state directory",
+        status,
+        detail,
+    }
+}
+
+fn disk(state_dir: &Path) -> Check {
+    let (status, detail) = match rustix::fs::statvfs(existing(state_dir)) {
+        Ok(disk) => {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            let status = if free < LOW_DISK_BYTES {
+                Status::Warning
+            } else {
+                Status::Ok
+            };
+            (status, format!("{} MiB free", free >> 20))
+        }
+        Err(error) => (Status::Failed, format!("cannot be read: {error}")),
+    };
+    Check {
+        name: "disk",
+        status,
+        detail,
+    }
+}
+
+/// Everything in a workspace is opened so that no link leads out of it; the kernel must know how.
+fn kernel() -> Check {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let opened = rustix::fs::openat2(
+        rustix::fs::CWD,
+        ".",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    );
+    let (status, detail) = match opened {
+        Ok(_) => (Status::Ok, format!("Linux {release}, openat2 works")),
+        Err(error) => (
+            Status::Failed,
+            format!("Linux {release}, openat2 does not work: {error}"),
+        ),
+    };
+    Check {
+        name: "kernel",
+        status,
+        detail,
+    }
+}
+
+fn process_handles() -> Check {
+    let opened = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    );
+    let (status, detail) = match opened {
+        Ok(_) => (Status::Ok, "pidfd works".to_owned()),
+        Err(error) => (Status::Warning, format!("pidfd does not work: {error}")),
+    };
+    Check {
+        name: "processes",
+        status,
+        detail,
+    }
+}
+
+fn user_namespaces() -> Check {
+    let limit = std::fs::read_to_string("/proc/sys/user/max_user_namespaces");
+    let (status, detail) = match limit.as_deref().map(str::trim) {
+        Ok("0") => (
+            Status::Warning,
+            "user namespaces are switched off".to_owned(),
+        ),
+        Ok(limit) => (Status::Ok, format!("user namespaces up to {limit}")),
+        Err(error) => (
+            Status::Warning,
+            format!("user namespaces cannot be judged: {error}"),
+        ),
+    };
+    Check {
+        name: "namespaces",
+        status,
+        detail,
+    }
+}
+
+fn git() -> Check {
+    let version = Command::new("git")
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output();
+    let (status, detail) = match version {
+        Ok(output) if output.status.success() => (
+            Status::Ok,
+            String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        ),
+        Ok(output) => (
+            Status::Warning,
+            format!("git --version ended with {}", output.status),
+        ),
+        Err(error) => (Status::Warning, format!("git is not there: {error}")),
+    };
+    Check {
+        name: "git",
+        status,
+        detail,
+    }
+}
+
+fn clock() -> Check {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let (status, detail) = if now.as_secs() < EARLIEST_UNIX_SECONDS {
+        (
+            Status::Warning,
+            "the clock is before 2026; timestamps in receipts will be wrong".to_owned(),
+        )
+    } else {
+        (Status::Ok, format!("{} seconds since 1970", now.as_secs()))
+    };
+    Check {
+        name: "clock",
+        status,
+        detail,
+    }
+}

@@ -119,12 +119,36 @@ mod tests {
         }
 
         check(&[], &[], b"any/thing", Allowed, None);
-        check(&["src/**"], &[], b"src/a/b.rs", Allowed, Some((0, "src/**")));
+        check(
+            &["src/**"],
+            &[],
+            b"src/a/b.rs",
+            Allowed,
+            Some((0, "src/**")),
+        );
         check(&["src/**"], &[], b"doc/a.md", DeniedByMissingInclude, None);
-        check(&["*"], &["*.key"], b"a/b.key", DeniedByExclude, Some((0, "*.key")));
-        check(&[], &["x", "*.key", "b.*"], b"b.key", DeniedByExclude, Some((1, "*.key")));
+        check(
+            &["*"],
+            &["*.key"],
+            b"a/b.key",
+            DeniedByExclude,
+            Some((0, "*.key")),
+        );
+        check(
+            &[],
+            &["x", "*.key", "b.*"],
+            b"b.key",
+            DeniedByExclude,
+            Some((1, "*.key")),
+        );
         check(&[], &["*.KEY"], b"b.key", Allowed, None);
         check(&[], &["a?b"], b"a\xffb", DeniedByExclude, Some((0, "a?b")));
-        check(&["\u{e9}*"], &[], "\u{e9}t\u{e9}".as_bytes(), Allowed, Some((0, "\u{e9}*")));
+        check(
+            &["\u{e9}*"],
+            &[],
+            "\u{e9}t\u{e9}".as_bytes(),
+            Allowed,
+            Some((0, "\u{e9}*")),
+        );
     }
 }

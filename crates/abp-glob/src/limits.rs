@@ -13,9 +13,9 @@ pub const MAX_PATTERNS: usize = 1_000;
 /// The most bytes in one pattern.
 pub const MAX_PATTERN_BYTES: usize = 1_024;
 /// The most bytes in all patterns of a list that contain a wildcard.
-pub const MAX_WILDCARD_BYTES: usize = 64 * 1_024;
+pub const MAX_WILDCARD_BYTES: usize = 32 * 1_024;
 /// The most `*` in one pattern.
-pub const MAX_STARS: usize = 24;
+pub const MAX_STARS: usize = 16;
 /// The most alternatives in all braces of one pattern.
 pub const MAX_ALTERNATES: usize = 64;
 /// The deepest nesting of braces.
@@ -111,7 +111,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn repeated(pattern: &str, count: usize) -> Vec<String> {
-        (0..count).map(|number| format!("{pattern}{number}")).collect()
+        (0..count)
+            .map(|number| format!("{pattern}{number}"))
+            .collect()
     }
 
     #[test]
@@ -123,24 +125,39 @@ mod tests {
         check("long", &["a".repeat(1_025)], "1025 bytes, more than 1024");
         check("many", &repeated("a", 1_001), "list of 1001 patterns");
         check("braces", &["{a,b}".repeat(200)], "400 alternatives");
-        check("nested", &["{".repeat(200) + &"}".repeat(200)], "alternatives");
-        check("deep", &["{".repeat(5) + &"}".repeat(5)], "5 levels of braces");
+        check(
+            "nested",
+            &["{".repeat(200) + &"}".repeat(200)],
+            "alternatives",
+        );
+        check(
+            "deep",
+            &["{".repeat(5) + &"}".repeat(5)],
+            "5 levels of braces",
+        );
         check("stars", &["*a".repeat(500)], "500 stars");
-        check("bulk", &repeated(&"?".repeat(1_000), 100), "bytes of wildcard patterns");
+        check(
+            "bulk",
+            &repeated(&"?".repeat(1_000), 100),
+            "bytes of wildcard patterns",
+        );
     }
 
     #[test]
     fn a11_the_worst_list_within_the_limits_is_bearable() {
         let lists = [
-            repeated(&"*aaaaaaaaaa".repeat(MAX_STARS), MAX_WILDCARD_BYTES / 270),
-            repeated(&"{a,b}".repeat(MAX_ALTERNATES / 2), MAX_WILDCARD_BYTES / 170),
+            repeated(&"*aaaaaaaaaa".repeat(MAX_STARS), MAX_WILDCARD_BYTES / 180),
+            repeated(
+                &"{a,b}".repeat(MAX_ALTERNATES / 2),
+                MAX_WILDCARD_BYTES / 170,
+            ),
             repeated("**/?[!a]{b,c}*", MAX_PATTERNS - 1),
             repeated(&"x".repeat(1_000), MAX_PATTERNS),
         ];
         for patterns in lists {
             let started = Instant::now();
             let list = GlobList::for_paths(&patterns).expect("within the limits");
-            assert!(!list.is_match("a".repeat(4_000)));
+            assert!(!list.is_match("a".repeat(1_000)));
             assert!(started.elapsed() < PATIENCE, "{:?}", patterns.first());
         }
     }

@@ -79,13 +79,23 @@ impl GlobList {
 
     /// The first pattern of the list that matches.
     pub fn first_match(&self, path: impl AsRef<Path>) -> Option<GlobMatch<'_>> {
-        let matches = self.set.matches(path);
-        let index = matches
+        self.matches(path.as_ref()).next()
+    }
+
+    /// Every pattern that matches, in the order of the list.
+    pub fn matches<'a>(&'a self, path: &Path) -> impl Iterator<Item = GlobMatch<'a>> + use<'a> {
+        let count = self.patterns.len();
+        let globs = self.set.matches(path);
+        let mut indices: Vec<usize> = globs
             .iter()
-            .filter_map(|glob| glob.checked_rem(self.patterns.len()))
-            .min()?;
-        let pattern = self.patterns.get(index)?;
-        Some(GlobMatch { index, pattern })
+            .filter_map(|glob| glob.checked_rem(count))
+            .collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices.into_iter().filter_map(|index| {
+            let pattern = self.patterns.get(index)?;
+            Some(GlobMatch { index, pattern })
+        })
     }
 
     /// Whether any pattern matches.
@@ -172,7 +182,13 @@ mod tests {
             let found = paths(pattern).expect("pattern").is_match(path);
             assert_eq!(found, expected, "{pattern:?} on {path:?}");
         };
-        for written in ["secrets", "./secrets", "/secrets", "secrets/", ".//secrets//"] {
+        for written in [
+            "secrets",
+            "./secrets",
+            "/secrets",
+            "secrets/",
+            ".//secrets//",
+        ] {
             check(written, "secrets", true);
             check(written, "secrets/a/b", true);
             check(written, "secrets.txt", false);
@@ -187,7 +203,9 @@ mod tests {
     #[test]
     fn a_directory_is_skipped_only_where_nothing_can_match() {
         let check = |pattern: &str, directory: &str, expected: bool| {
-            let found = paths(pattern).expect("pattern").may_match_beneath(directory);
+            let found = paths(pattern)
+                .expect("pattern")
+                .may_match_beneath(directory);
             assert_eq!(found, expected, "{pattern:?} beneath {directory:?}");
         };
         check("src/**", "src", true);

@@ -138,10 +138,10 @@ impl PolicyEngine {
             Ok(target) => target,
             Err(why) => return Decision::refused(&subject, why),
         };
-        if let Some(found) = self.deny_network.touching(&target) {
+        if let Some(found) = self.deny_network.forbidding(&target) {
             return self.by_rule(Verdict::Deny, &subject, PolicyList::DenyNetwork, found);
         }
-        match self.allow_network.covering(&target) {
+        match self.allow_network.granting(&target) {
             Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowNetwork, found),
             None if self.allow_network.is_empty() => Decision::unnamed(&subject),
             None => Decision::not_listed(&subject, PolicyList::AllowNetwork),

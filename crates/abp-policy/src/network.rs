@@ -4,8 +4,7 @@
 //! connects to it. Spellings that readers disagree about (user information, percent signs,
 //! non-ASCII names, `127.1`, empty labels) are therefore refused, not interpreted.
 
-use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use abp_glob::{GlobError, GlobList, GlobMatch};
@@ -19,6 +18,7 @@ pub(crate) struct Target {
     /// Lower case, without a trailing dot; addresses in their shortest form, without brackets.
     host: String,
     port: Option<u16>,
+    is_address: bool,
 }
 
 impl Target {
@@ -31,7 +31,18 @@ impl Target {
             Some(digits) => Some(parse_port(digits)?),
         };
         let host = normal_host(host)?;
-        Ok(Self { host, port })
+        let is_address = host.parse::<IpAddr>().is_ok();
+        Ok(Self {
+            host,
+            port,
+            is_address,
+        })
+    }
+
+    /// The form that [`NetworkList::full`] is matched on.
+    fn with_port(&self) -> String {
+        let port = self.port.map(|port| port.to_string());
+        format!("{}/{}", self.host, port.unwrap_or_default())
     }
 }
 
@@ -42,12 +53,15 @@ pub(crate) struct NetworkList {
     full: GlobList,
     /// The same patterns without their ports, for targets whose port is not known.
     hosts: GlobList,
+    /// Whether each pattern is made of digits, as those for IPv4 addresses are.
+    for_addresses: Vec<bool>,
 }
 
 impl NetworkList {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, GlobError> {
         let mut full = Vec::with_capacity(patterns.len());
         let mut hosts = Vec::with_capacity(patterns.len());
+        let mut for_addresses = Vec::with_capacity(patterns.len());
         for (index, pattern) in patterns.iter().enumerate() {
             let (host, port) = parse_pattern(pattern).map_err(|reason| GlobError::Invalid {
                 index,
@@ -55,11 +69,14 @@ impl NetworkList {
                 reason: reason.to_owned(),
             })?;
             full.push(format!("{host}/{port}"));
+            let digits = host.contains(|byte: char| byte.is_ascii_digit());
+            for_addresses.push(digits && !host.contains(|byte: char| byte.is_ascii_alphabetic()));
             hosts.push(host);
         }
         Ok(Self {
             full: GlobList::new(&full).map_err(|error| error.as_written(patterns))?,
             hosts: GlobList::new(&hosts).map_err(|error| error.as_written(patterns))?,
+            for_addresses,
         })
     }
 
@@ -67,19 +84,24 @@ impl NetworkList {
         self.hosts.is_empty()
     }
 
-    /// The first pattern that covers the target for certain.
-    pub(crate) fn covering(&self, target: &Target) -> Option<GlobMatch<'_>> {
-        let mut candidate = format!("{}/", target.host);
-        if let Some(port) = target.port {
-            let _ = write!(candidate, "{port}");
-        }
-        self.full.first_match(Path::new(&candidate))
+    /// The first pattern that grants the target. Without a port, only a pattern for all ports does.
+    ///
+    /// A pattern for addresses grants addresses alone: anybody may own `10.0.0.evil.example`.
+    pub(crate) fn granting(&self, target: &Target) -> Option<GlobMatch<'_>> {
+        let mut matches = self.full.matches(Path::new(&target.with_port()));
+        matches.find(|found| {
+            target.is_address
+                || !self
+                    .for_addresses
+                    .get(found.index)
+                    .is_some_and(|only| *only)
+        })
     }
 
-    /// The first pattern that may cover the target: without a port, any port may be meant.
-    pub(crate) fn touching(&self, target: &Target) -> Option<GlobMatch<'_>> {
+    /// The first pattern that forbids the target. Without a port, any port may be meant.
+    pub(crate) fn forbidding(&self, target: &Target) -> Option<GlobMatch<'_>> {
         match target.port {
-            Some(_) => self.covering(target),
+            Some(_) => self.full.first_match(Path::new(&target.with_port())),
             None => self.hosts.first_match(Path::new(&target.host)),
         }
     }

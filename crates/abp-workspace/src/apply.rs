@@ -7,20 +7,20 @@
 use std::io;
 use std::path::PathBuf;
 
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::Error;
 use crate::changes::{Changes, Difference, differences};
+use crate::conflict::check_source;
 use crate::dir::{Dir, path_of};
 use crate::ingest::{BUFFER_BYTES, Outputs, Stopped, ingest};
 use crate::limits::{Budget, StageLimits};
-use crate::manifest::{Entry, EntryKind, Manifest};
+use crate::manifest::{Entry, FileKind, Manifest};
 use crate::prepared::split;
 use crate::remove::remove_tree;
 use crate::resolve::{Landing, land};
-use crate::selection::push_component;
 
 /// Makes `changes`, found in `stage` against `baseline`, in `source`.
 pub(crate) fn apply(
@@ -30,36 +30,53 @@ pub(crate) fn apply(
     changes: &Changes,
 ) -> Result<(), Error> {
     let after = changes.manifest();
-    let touched: Vec<Difference<'_>> = differences(baseline, after)
-        .into_iter()
-        .filter(|difference| {
-            difference
-                .after
-                .is_none_or(|entry| !matches!(entry.kind(), EntryKind::Special(_)))
-        })
+    let different = differences(baseline, after);
+    let touched: Vec<Difference<'_>> = different
+        .iter()
+        .filter(|difference| is_applied(difference, changes))
+        .copied()
         .collect();
-    check_links(stage, &touched)?;
+    let directories: Vec<&Entry> = different
+        .iter()
+        .filter_map(|difference| difference.after)
+        .filter(|entry| entry.kind() == FileKind::Directory)
+        .collect();
+    check_links(stage, source, &touched)?;
     check_source(source, baseline, &touched)?;
     let holding = Holding::create(source)?;
     let applied = holding
         .fetch(stage, &touched)
-        .and_then(|()| holding.commit(source, &touched));
+        .and_then(|()| holding.commit(source, &touched, &directories));
     holding.remove();
     applied
 }
 
-fn check_links(stage: &Dir, touched: &[Difference<'_>]) -> Result<(), Error> {
+fn is_applied(difference: &Difference<'_>, changes: &Changes) -> bool {
+    let Some(after) = difference.after else {
+        return true;
+    };
+    let path = after.path_bytes();
+    match after.kind() {
+        FileKind::Special(_) => false,
+        _ if difference.before.is_some() => true,
+        // A new directory that is not empty comes with its content, or not at all.
+        FileKind::Directory if changes.manifest().has_children(path) => false,
+        _ => !changes.is_ignored(path),
+    }
+}
+
+fn check_links(stage: &Dir, source: &Dir, touched: &[Difference<'_>]) -> Result<(), Error> {
     let mut paths = Vec::new();
     for entry in touched.iter().filter_map(|difference| difference.after) {
-        if entry.kind() != EntryKind::Symlink {
+        if entry.kind() != FileKind::Symlink {
             continue;
         }
         let (directory, _) = split(entry.path_bytes());
-        match land(stage, None, directory, entry.target_bytes()) {
-            Ok(Landing::Inside(_)) => {}
-            Ok(Landing::Outside | Landing::Nowhere(_)) | Err(_) => {
-                paths.push(entry.path().to_owned());
-            }
+        let landing = |root| land(root, None, directory, entry.target_bytes());
+        // In the source, a link that was never staged may be on the way.
+        let leaves_source = matches!(landing(source), Ok(Landing::Outside));
+        if leaves_source || !matches!(landing(stage), Ok(Landing::Inside(_))) {
+            paths.push(entry.path().to_owned());
         }
     }
     if paths.is_empty() {
@@ -69,146 +86,8 @@ fn check_links(stage: &Dir, touched: &[Difference<'_>]) -> Result<(), Error> {
     }
 }
 
-fn check_source(
-    source: &Dir,
-    baseline: &Manifest,
-    touched: &[Difference<'_>],
-) -> Result<(), Error> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut paths = Vec::new();
-    for difference in touched {
-        let path = difference.path();
-        let expected = match source.open_parent(path) {
-            Ok((parent, name)) => is_as_before(&parent, name, difference, baseline, &mut buffer)?,
-            // No directory to hold it, so nothing is there.
-            Err(Errno::NOENT) => difference.before.is_none(),
-            // A file or a link is on the way, which is right only where the run puts a directory in
-            // its place.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                difference.before.is_none() && becomes_directory(touched, path)
-            }
-            Err(error) => return Err(unreadable(path, error)),
-        };
-        if !expected {
-            paths.push(path_of(path).to_owned());
-        }
-    }
-    if paths.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Conflict { paths })
-    }
-}
-
-/// Whether a directory above `path` takes the place of something else.
-fn becomes_directory(touched: &[Difference<'_>], path: &[u8]) -> bool {
-    let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-    slashes.filter_map(|(at, _)| path.get(..at)).any(|above| {
-        let found = touched.binary_search_by(|difference| difference.path().cmp(above));
-        found
-            .ok()
-            .and_then(|index| touched.get(index))
-            .is_some_and(|difference| {
-                let kind = |entry: Option<&Entry>| entry.map(Entry::kind);
-                difference.before.is_some()
-                    && kind(difference.before) != Some(EntryKind::Directory)
-                    && kind(difference.after) == Some(EntryKind::Directory)
-            })
-    })
-}
-
-/// Whether the source has at a name what the run started with.
-fn is_as_before(
-    parent: &Dir,
-    name: &[u8],
-    difference: &Difference<'_>,
-    baseline: &Manifest,
-    buffer: &mut [u8],
-) -> Result<bool, Error> {
-    let path = difference.path();
-    let stat = parent
-        .stat_if_exists(name)
-        .map_err(|error| unreadable(path, error))?;
-    let (Some(before), Some(stat)) = (difference.before, &stat) else {
-        let new_dir = difference
-            .after
-            .is_some_and(|entry| entry.kind() == EntryKind::Directory);
-        let both_dirs = new_dir
-            && stat
-                .as_ref()
-                .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-        return Ok(both_dirs || (difference.before.is_none() && stat.is_none()));
-    };
-    let found = FileType::from_raw_mode(stat.st_mode);
-    Ok(match before.kind() {
-        EntryKind::Directory
-            if difference
-                .after
-                .is_some_and(|after| after.kind() != EntryKind::Directory) =>
-        {
-            found.is_dir() && holds_nothing_else(parent, name, path, baseline)?
-        }
-        EntryKind::Directory => found.is_dir(),
-        EntryKind::Symlink => {
-            found.is_symlink()
-                && parent
-                    .read_link(name)
-                    .map_err(|error| unreadable(path, error))?
-                    == before.target_bytes()
-        }
-        EntryKind::File => {
-            found.is_file()
-                && stat.st_mode & 0o777 == before.mode() & 0o777
-                && has_content(parent, name, before, buffer)?
-        }
-        EntryKind::Special(_) => false,
-    })
-}
-
-/// Whether a directory holds only what was staged from it, so that it can be removed.
-fn holds_nothing_else(
-    parent: &Dir,
-    name: &[u8],
-    path: &[u8],
-    baseline: &Manifest,
-) -> Result<bool, Error> {
-    let unreadable = |error| unreadable(path, error);
-    let dir = parent.open_dir(name).map_err(unreadable)?;
-    for entry in dir.entries().map_err(unreadable)? {
-        let mut beneath = path.to_vec();
-        push_component(&mut beneath, &entry.name);
-        let staged = baseline.index_of(&beneath).is_some();
-        if !staged
-            || (entry.file_type.is_dir()
-                && !holds_nothing_else(&dir, &entry.name, &beneath, baseline)?)
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn has_content(
-    parent: &Dir,
-    name: &[u8],
-    before: &Entry,
-    buffer: &mut [u8],
-) -> Result<bool, Error> {
-    let path = before.path_bytes();
-    let (file, stat) = match parent.open_file(name) {
-        Ok(opened) => opened,
-        Err(Errno::NOTSUP | Errno::LOOP | Errno::NOENT) => return Ok(false),
-        Err(error) => return Err(unreadable(path, error)),
-    };
-    if u64::try_from(stat.st_size).ok() != Some(before.size()) {
-        return Ok(false);
-    }
-    let ingested = read(&file, &stat, None, path, buffer)?;
-    Ok(ingested == (before.size(), *before.sha256()))
-}
-
 /// Reads a file through, into a copy where one is given: its size and its hash.
-fn read(
+pub(crate) fn read(
     file: &std::fs::File,
     stat: &Stat,
     copy: Option<&std::fs::File>,
@@ -263,11 +142,11 @@ impl<'a> Holding<'a> {
             let path = entry.path_bytes();
             let held = number.to_string();
             match entry.kind() {
-                EntryKind::Symlink => {
+                FileKind::Symlink => {
                     let made = self.dir.create_link(entry.target_bytes(), held.as_bytes());
                     made.map_err(|error| failed("apply", path, error.into()))?;
                 }
-                EntryKind::File if !only_mode(difference) => {
+                FileKind::File if !only_mode(difference) => {
                     let changed = |_| Error::ChangedMeanwhile {
                         path: entry.path().to_owned(),
                     };
@@ -286,7 +165,7 @@ impl<'a> Holding<'a> {
                     rustix::fs::fchmod(&copy, mode)
                         .map_err(|error| failed("apply", path, error.into()))?;
                 }
-                EntryKind::File | EntryKind::Directory | EntryKind::Special(_) => {}
+                FileKind::File | FileKind::Directory | FileKind::Special(_) => {}
             }
         }
         Ok(())
@@ -294,7 +173,12 @@ impl<'a> Holding<'a> {
 
     /// Changes the names. Removals come first and from the bottom up, so that a file can take the
     /// place of a directory and the other way round.
-    fn commit(&self, source: &Dir, touched: &[Difference<'_>]) -> Result<(), Error> {
+    fn commit(
+        &self,
+        source: &Dir,
+        touched: &[Difference<'_>],
+        directories: &[&Entry],
+    ) -> Result<(), Error> {
         let mut done = 0;
         let total = touched.len();
         let stopped = |done, path: &[u8], error: Errno| Error::ApplyIncomplete {
@@ -322,14 +206,15 @@ impl<'a> Holding<'a> {
             }
         }
         // Last and from the bottom up: a directory may be made read-only by it.
-        for difference in touched.iter().rev() {
-            if let Some(after) = difference
-                .after
-                .filter(|after| after.kind() == EntryKind::Directory)
-            {
-                let opened = source.open_dir(after.path_bytes());
-                let set = opened.and_then(|dir| dir.set_mode(after.mode() & 0o777));
-                set.map_err(|error| stopped(done, difference.path(), error))?;
+        for directory in directories.iter().rev() {
+            let path = directory.path_bytes();
+            match source.open_dir(path) {
+                // Nothing in it was applied.
+                Err(Errno::NOENT) => {}
+                opened => {
+                    let set = opened.and_then(|dir| dir.set_mode(directory.mode() & 0o777));
+                    set.map_err(|error| stopped(done, path, error))?;
+                }
             }
         }
         Ok(())
@@ -345,23 +230,23 @@ impl<'a> Holding<'a> {
         let (directory, name) = split(after.path_bytes());
         let parent = source.open_or_create_dirs(directory)?;
         match after.kind() {
-            EntryKind::Directory => match parent.create_dir(name, 0o777) {
+            FileKind::Directory => match parent.create_dir(name, 0o777) {
                 Err(Errno::EXIST) => Ok(()),
                 created => created.map(drop),
             },
-            EntryKind::File if only_mode(difference) => {
+            FileKind::File if only_mode(difference) => {
                 let (file, _) = parent.open_file(name)?;
                 rustix::fs::fchmod(&file, Mode::from_raw_mode(after.mode() & 0o777))
             }
-            EntryKind::File | EntryKind::Symlink => self.dir.rename(held, &parent, name),
-            EntryKind::Special(_) => Ok(()),
+            FileKind::File | FileKind::Symlink => self.dir.rename(held, &parent, name),
+            FileKind::Special(_) => Ok(()),
         }
     }
 }
 
 fn remove(source: &Dir, before: &Entry) -> Result<(), Errno> {
     let (parent, name) = source.open_parent(before.path_bytes())?;
-    if before.kind() != EntryKind::Directory {
+    if before.kind() != FileKind::Directory {
         return parent.remove_file(name);
     }
     match parent.remove_dir(name) {
@@ -376,14 +261,10 @@ fn only_mode(difference: &Difference<'_>) -> bool {
         if before.kind() == after.kind() && before.sha256() == after.sha256())
 }
 
-fn failed(action: &'static str, path: &[u8], source: io::Error) -> Error {
+pub(crate) fn failed(action: &'static str, path: &[u8], source: io::Error) -> Error {
     Error::Access {
         action,
         path: path_of(path).to_owned(),
         source,
     }
-}
-
-fn unreadable(path: &[u8], error: Errno) -> Error {
-    failed("compare", path, error.into())
 }

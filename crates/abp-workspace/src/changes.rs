@@ -1,6 +1,7 @@
 //! What a run changed, from two manifests, in the forms git gives it.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use abp_core::ChangeSummary;
@@ -9,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::Error;
 use crate::diff::{DiffWriter, Side};
 use crate::dir::Dir;
-use crate::manifest::{Entry, EntryKind, Manifest};
+use crate::manifest::{Entry, FileKind, Manifest};
 use crate::pack::MAX_PACKED_BYTES;
 use crate::prepared::{Baseline, read_limited};
 use crate::quote::status_name;
@@ -22,6 +23,8 @@ pub struct Changes {
     diff: String,
     manifest: Manifest,
     manifest_sha256: String,
+    /// Where what is ignored begins; directories end in a slash.
+    ignored: BTreeSet<Vec<u8>>,
 }
 
 /// One changed path.
@@ -38,6 +41,9 @@ pub struct FileChange {
     pub after: Option<Entry>,
     /// How the diff carries the content.
     pub content: ContentChange,
+    /// Whether it is new and hidden by the `.gitignore` rules the run started with. It is then not
+    /// in the diff, and not applied.
+    pub ignored: bool,
 }
 
 /// What happened to a path.
@@ -82,7 +88,8 @@ impl Changes {
     /// The changes in the form of `git status --porcelain=v1`: what was there at the start first,
     /// then what is new, each sorted. New files are listed one by one. What git cannot express is
     /// listed as well: an empty directory ends in a slash, and FIFOs, sockets, devices and nested
-    /// repositories are listed as new.
+    /// repositories are listed as new. What is new and ignored comes last, marked `!!`, a whole
+    /// directory in one line.
     #[must_use]
     pub fn git_status(&self) -> String {
         self.status.clone()
@@ -90,13 +97,21 @@ impl Changes {
 
     /// The changes as a patch that `git apply` takes, new, deleted and binary files, modes and
     /// links included. Not in it: what git cannot express (see [`Self::git_status`]), permission
-    /// bits other than the executable one, and contents too large ([`ContentChange::Omitted`]).
+    /// bits other than the executable one, what is ignored ([`FileChange::ignored`]), and contents
+    /// too large ([`ContentChange::Omitted`]).
     #[must_use]
     pub fn git_diff(&self) -> String {
         self.diff.clone()
     }
 
-    /// The changed paths, sorted.
+    /// Whether a path is new and ignored.
+    pub(crate) fn is_ignored(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        let mut above = slashes.filter_map(|(at, _)| path.get(..=at));
+        self.ignored.contains(path) || above.any(|above| self.ignored.contains(above))
+    }
+
+    /// The changed paths, sorted; the ignored ones included.
     #[must_use]
     pub fn files(&self) -> &[FileChange] {
         &self.files
@@ -123,11 +138,9 @@ impl Changes {
     /// The size of the diff.
     #[must_use]
     pub fn summary(&self) -> ChangeSummary {
-        let mut summary = ChangeSummary {
-            files_changed: self.files.len() as u64,
-            ..ChangeSummary::default()
-        };
-        for file in &self.files {
+        let mut summary = ChangeSummary::default();
+        for file in self.files.iter().filter(|file| !file.ignored) {
+            summary.files_changed += 1;
             if let ContentChange::Text {
                 insertions,
                 deletions,
@@ -194,11 +207,16 @@ impl<'a> Collector<'a> {
 
     pub(crate) fn collect(mut self, after: Manifest) -> Result<Changes, Error> {
         let mut files = Vec::new();
+        let mut ignored = BTreeSet::new();
         for difference in differences(&self.baseline.manifest, &after) {
             let Some(kind) = self.kind(&difference, &after) else {
                 continue;
             };
-            let content = self.content(&difference)?;
+            let hidden_at = self.hidden_at(&difference);
+            let content = match hidden_at {
+                Some(_) => ContentChange::None,
+                None => self.content(&difference)?,
+            };
             let shown = difference.after.or(difference.before).map(Entry::path);
             files.push(FileChange {
                 path: shown.map(Path::to_owned).unwrap_or_default(),
@@ -206,10 +224,13 @@ impl<'a> Collector<'a> {
                 before: difference.before.cloned(),
                 after: difference.after.cloned(),
                 content,
+                ignored: hidden_at.is_some(),
             });
+            ignored.extend(hidden_at);
         }
         Ok(Changes {
-            status: status(&files),
+            status: status(&files, &ignored),
+            ignored,
             diff: self.diff.finish(),
             manifest_sha256: after.sha256(),
             manifest: after,
@@ -219,9 +240,9 @@ impl<'a> Collector<'a> {
 
     /// The kind of a change; none for a directory that came or went with its content.
     fn kind(&self, difference: &Difference<'_>, after: &Manifest) -> Option<ChangeKind> {
-        let is_dir = |entry: &Entry| entry.kind() == EntryKind::Directory;
+        let is_dir = |entry: &Entry| entry.kind() == FileKind::Directory;
         match (difference.before, difference.after) {
-            (_, Some(new)) if matches!(new.kind(), EntryKind::Special(_)) => {
+            (_, Some(new)) if matches!(new.kind(), FileKind::Special(_)) => {
                 Some(ChangeKind::Special)
             }
             (None, Some(new)) if is_dir(new) && after.has_children(new.path_bytes()) => None,
@@ -236,6 +257,14 @@ impl<'a> Collector<'a> {
             (Some(old), Some(new)) if old.sha256() != new.sha256() => Some(ChangeKind::Modified),
             (Some(_), Some(_)) => Some(ChangeKind::ModeChanged),
         }
+    }
+
+    fn hidden_at(&self, difference: &Difference<'_>) -> Option<Vec<u8>> {
+        let (None, Some(new)) = (difference.before, difference.after) else {
+            return None;
+        };
+        let rules = self.baseline.selection.as_ref()?;
+        rules.hidden_at(new.path_bytes(), new.kind() == FileKind::Directory)
     }
 
     /// Writes the difference of the contents into the diff.
@@ -254,7 +283,7 @@ impl<'a> Collector<'a> {
     }
 
     fn old_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
-        if entry.kind() != EntryKind::File {
+        if entry.kind() != FileKind::File {
             return Ok(Side::of_link(entry));
         }
         let manifest = &self.baseline.manifest;
@@ -279,7 +308,7 @@ impl<'a> Collector<'a> {
     }
 
     fn new_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
-        if entry.kind() != EntryKind::File {
+        if entry.kind() != FileKind::File {
             return Ok(Side::of_link(entry));
         }
         if entry.size() > MAX_PACKED_BYTES {
@@ -301,14 +330,14 @@ impl<'a> Collector<'a> {
     }
 }
 
-fn status(files: &[FileChange]) -> String {
+fn status(files: &[FileChange], ignored: &BTreeSet<Vec<u8>>) -> String {
     let (mut known, mut new) = (String::new(), String::new());
-    for file in files {
+    for file in files.iter().filter(|file| !file.ignored) {
         let entry = file.after.as_ref().or(file.before.as_ref());
         let mut name = entry
             .map(|entry| entry.path_bytes().to_vec())
             .unwrap_or_default();
-        if entry.is_some_and(|entry| entry.kind() == EntryKind::Directory) {
+        if entry.is_some_and(|entry| entry.kind() == FileKind::Directory) {
             name.push(b'/');
         }
         let name = status_name(&name);
@@ -323,5 +352,8 @@ fn status(files: &[FileChange]) -> String {
         };
         known.push_str(&format!(" {mark} {name}\n"));
     }
-    known + &new
+    let ignored = ignored
+        .iter()
+        .map(|path| format!("!! {}\n", status_name(path)));
+    known + &new + &ignored.collect::<String>()
 }

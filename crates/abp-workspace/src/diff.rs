@@ -7,7 +7,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices_deadline, group_diff_ops};
 
 use crate::binary;
 use crate::changes::ContentChange;
-use crate::manifest::{Entry, EntryKind};
+use crate::manifest::{Entry, FileKind};
 use crate::quote::diff_name;
 
 /// Lines of context around a change.
@@ -44,7 +44,7 @@ impl Side {
 
     /// None for what git does not store.
     pub(crate) fn of_link(entry: &Entry) -> Option<Self> {
-        (entry.kind() == EntryKind::Symlink).then(|| Self {
+        (entry.kind() == FileKind::Symlink).then(|| Self {
             mode: "120000",
             is_link: true,
             bytes: Some(entry.target_bytes().to_vec()),

@@ -19,6 +19,7 @@
 mod apply;
 mod binary;
 mod changes;
+mod conflict;
 mod diff;
 mod dir;
 mod error;
@@ -38,5 +39,5 @@ pub use changes::{ChangeKind, Changes, ContentChange, FileChange};
 pub use error::Error;
 pub use limits::StageLimits;
 pub use manager::WorkspaceManager;
-pub use manifest::{Entry, EntryKind, Manifest, SpecialKind};
+pub use manifest::{Entry, FileKind, Manifest, SpecialKind};
 pub use prepared::{PreparedWorkspace, WriteKind};

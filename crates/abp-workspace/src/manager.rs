@@ -140,10 +140,6 @@ impl WorkspaceManager {
         source_path: PathBuf,
         selection: Selection,
     ) -> Result<Parts, Error> {
-        let stages = stage
-            .parent
-            .stat_self()
-            .map_err(|error| stage.failed(error))?;
         let pack_file = stage
             .dir
             .create_file(PACK.as_bytes(), 0o600)
@@ -160,9 +156,10 @@ impl WorkspaceManager {
         let mut walker = Walker::new(&source, budget, StateDir::Ours)
             .select(selection)
             .pack(&mut pack)
-            .skip(FileId::of(&stages));
+            .skip(stage.stages_id()?);
         walker.run(copy.as_ref())?;
-        let (mut found, left_out, selection) = (walker.found, walker.left_out, walker.selection);
+        let (mut found, left_out) = (walker.found, walker.left_out);
+        let selection = walker.selection.map(Selection::frozen);
         found.sort_unstable_by(|(left, _), (right, _)| left.path_bytes().cmp(right.path_bytes()));
         let (entries, packed_at) = found.into_iter().unzip();
         let pack = pack.finish().map_err(|source| Error::StageDirectory {
@@ -173,6 +170,7 @@ impl WorkspaceManager {
             manifest: Manifest::new(entries),
             packed_at,
             pack,
+            selection,
         };
         tracing::debug!(
             target: "abp.workspace",
@@ -187,7 +185,6 @@ impl WorkspaceManager {
             source,
             source_path,
             copy,
-            selection,
             baseline,
             left_out,
         })
@@ -199,7 +196,6 @@ struct Parts {
     source: Dir,
     source_path: PathBuf,
     copy: Option<Dir>,
-    selection: Option<Selection>,
     baseline: Baseline,
     left_out: crate::walk::LeftOutList,
 }
@@ -214,10 +210,7 @@ impl Parts {
                     source: self.source,
                 },
             ),
-            None => {
-                let selection = self.selection.map(Selection::frozen).map(Box::new);
-                (self.source_path, self.source, Origin::InPlace { selection })
-            }
+            None => (self.source_path, self.source, Origin::InPlace),
         };
         PreparedWorkspace::new(
             root,
@@ -264,6 +257,12 @@ impl Stage {
             .and_then(|()| stage.parent.stat(stage.name.as_bytes()))
             .map_err(|error| stage.failed(error))?;
         Ok(stage)
+    }
+
+    /// The directory that holds all stages, which may lie inside a source.
+    pub(crate) fn stages_id(&self) -> Result<FileId, Error> {
+        let stat = self.parent.stat_self();
+        Ok(FileId::of(&stat.map_err(|error| self.failed(error))?))
     }
 
     /// Keeps the stage from being swept.

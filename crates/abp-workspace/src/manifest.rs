@@ -17,7 +17,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     path: Vec<u8>,
-    kind: EntryKind,
+    kind: FileKind,
     mode: u32,
     size: u64,
     sha256: [u8; 32],
@@ -27,7 +27,7 @@ pub struct Entry {
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum EntryKind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -52,13 +52,15 @@ pub enum SpecialKind {
     Unreadable,
     /// A directory beneath the greatest depth.
     TooDeep,
+    /// A file beyond the budget of bytes; its size is recorded.
+    TooLarge,
 }
 
 impl Entry {
     pub(crate) fn file(path: &[u8], mode: u32, size: u64, sha256: [u8; 32]) -> Self {
         Self {
             path: path.to_vec(),
-            kind: EntryKind::File,
+            kind: FileKind::File,
             mode: mode & 0o7777,
             size,
             sha256,
@@ -69,7 +71,7 @@ impl Entry {
     pub(crate) fn directory(path: &[u8], mode: u32) -> Self {
         Self {
             path: path.to_vec(),
-            kind: EntryKind::Directory,
+            kind: FileKind::Directory,
             mode: mode & 0o7777,
             size: 0,
             sha256: [0; 32],
@@ -80,7 +82,7 @@ impl Entry {
     pub(crate) fn symlink(path: &[u8], target: Vec<u8>) -> Self {
         Self {
             path: path.to_vec(),
-            kind: EntryKind::Symlink,
+            kind: FileKind::Symlink,
             mode: 0o777,
             size: target.len() as u64,
             sha256: Sha256::digest(&target).into(),
@@ -91,11 +93,18 @@ impl Entry {
     pub(crate) fn special(path: &[u8], kind: SpecialKind) -> Self {
         Self {
             path: path.to_vec(),
-            kind: EntryKind::Special(kind),
+            kind: FileKind::Special(kind),
             mode: 0,
             size: 0,
             sha256: [0; 32],
             target: Vec::new(),
+        }
+    }
+
+    pub(crate) fn too_large(path: &[u8], size: u64) -> Self {
+        Self {
+            size,
+            ..Self::special(path, SpecialKind::TooLarge)
         }
     }
 
@@ -111,7 +120,7 @@ impl Entry {
 
     /// What it is.
     #[must_use]
-    pub const fn kind(&self) -> EntryKind {
+    pub const fn kind(&self) -> FileKind {
         self.kind
     }
 
@@ -157,7 +166,7 @@ impl Entry {
     }
 }
 
-impl EntryKind {
+impl FileKind {
     const fn tag(self) -> [u8; 2] {
         match self {
             Self::File => *b"f ",
@@ -168,6 +177,7 @@ impl EntryKind {
             Self::Special(SpecialKind::State) => *b"sb",
             Self::Special(SpecialKind::Unreadable) => *b"su",
             Self::Special(SpecialKind::TooDeep) => *b"st",
+            Self::Special(SpecialKind::TooLarge) => *b"sl",
         }
     }
 }
@@ -233,7 +243,7 @@ impl Manifest {
     fn contents(&self) -> impl Iterator<Item = &Entry> {
         self.entries
             .iter()
-            .filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Symlink))
+            .filter(|entry| matches!(entry.kind, FileKind::File | FileKind::Symlink))
     }
 }
 

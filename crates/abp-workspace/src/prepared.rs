@@ -42,9 +42,8 @@ pub struct PreparedWorkspace {
 pub(crate) enum Origin {
     /// A copy of this directory.
     Staged { source: Dir },
-    /// The source itself. The rules are those of the start, whatever the agent did to the
-    /// `.gitignore` files since.
-    InPlace { selection: Option<Box<Selection>> },
+    /// The source itself.
+    InPlace,
 }
 
 /// What the workspace held at the start, bytes included.
@@ -54,6 +53,8 @@ pub(crate) struct Baseline {
     /// For each entry, the place of its bytes in the pack.
     pub(crate) packed_at: Vec<Option<u64>>,
     pub(crate) pack: Pack,
+    /// The rules as they were, whatever the agent did to the `.gitignore` files since.
+    pub(crate) selection: Option<Selection>,
 }
 
 /// What a write did.
@@ -234,10 +235,15 @@ impl PreparedWorkspace {
 
     /// What the run changed: the workspace as it is now against the baseline.
     ///
-    /// In a stage everything counts, hidden by a `.gitignore` or not. In place, the directories that
-    /// the rules left out at the start are not looked into, because they may be huge (dependencies,
-    /// build output) and nothing is known of what they held; files that only a `.gitignore` hides
-    /// are looked at.
+    /// In a stage everything is looked at and reported. In place, the directories that the rules
+    /// left out at the start are not looked into, because they may be huge (dependencies, build
+    /// output) and nothing is known of what they held; files that only a `.gitignore` hides are
+    /// looked at.
+    ///
+    /// What is new and hidden by the `.gitignore` rules of the start (build output, as a rule) is
+    /// reported as ignored ([`FileChange::ignored`](crate::FileChange::ignored), `!!` in the status)
+    /// and is neither in the diff nor applied: what is left out on the way in is left out on the way
+    /// out. Rules that the run itself wrote hide nothing.
     ///
     /// # Errors
     /// Fails where the workspace cannot be read or the stored baseline is damaged.
@@ -259,10 +265,10 @@ impl PreparedWorkspace {
         let budget = Budget::new(limits, 0);
         let mut walker = match &self.origin {
             Origin::Staged { .. } => Walker::new(&self.root_dir, budget, StateDir::Foreign),
-            Origin::InPlace { selection } => {
+            Origin::InPlace => {
                 let mut walker = Walker::new(&self.root_dir, budget, StateDir::Ours);
-                walker.selection = selection.as_deref().cloned();
-                walker
+                walker.selection = baseline.selection.clone();
+                walker.skip(self.stage.stages_id()?)
             }
         };
         walker.run(None)?;
@@ -273,7 +279,7 @@ impl PreparedWorkspace {
     /// Makes the changes in the source, after checking that every path they touch still is what the
     /// run started with.
     ///
-    /// FIFOs, sockets, devices and repository metadata made by the run are not applied.
+    /// FIFOs, sockets, devices, repository metadata and ignored files made by the run are not applied.
     ///
     /// # Errors
     /// [`Error::Conflict`] and [`Error::UnsafeLinks`] leave the source untouched, and so does every
@@ -283,7 +289,7 @@ impl PreparedWorkspace {
             Origin::Staged { source } => {
                 apply::apply(&self.root_dir, source, &self.baseline.manifest, changes)
             }
-            Origin::InPlace { .. } => Err(Error::NotStaged),
+            Origin::InPlace => Err(Error::NotStaged),
         }
     }
 

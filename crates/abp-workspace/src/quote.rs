@@ -4,8 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A path for a message: plain where it is printable ASCII or other harmless UTF-8, quoted where
-/// not.
+/// A path for a message: plain where it is harmless text, quoted where not.
 pub(crate) fn display_path(path: &Path) -> String {
     match path.to_str() {
         Some(text) if !text.is_empty() && !text.chars().any(is_disturbing) => text.to_owned(),
@@ -42,9 +41,10 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
 }
 
-/// Control characters, and the marks that reorder or hide text.
+/// Control characters, the marks that reorder or hide text, and what quoting itself uses.
 fn is_disturbing(character: char) -> bool {
     character.is_control()
+        || matches!(character, '"' | '\\')
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 

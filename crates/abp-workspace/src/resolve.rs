@@ -54,6 +54,11 @@ pub(crate) fn land(
             continue;
         }
         let dir = match root.open_dir(&walk.directory()) {
+            Err(Errno::NOENT) => {
+                walk.missing = 1;
+                walk.at.push(component);
+                continue;
+            }
             Err(Errno::NOTDIR) => return Ok(Landing::Nowhere("a component is not a directory")),
             opened => opened?,
         };

@@ -126,6 +126,23 @@ impl Selection {
         }
     }
 
+    /// Where the `.gitignore` rules begin to hide a path: at the path itself, or at a directory above
+    /// it, which is given with a slash at its end.
+    pub(crate) fn hidden_at(&self, path: &[u8], is_dir: bool) -> Option<Vec<u8>> {
+        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        let above = slashes
+            .filter_map(|(at, _)| path.get(..at))
+            .map(|above| (above, true));
+        let hidden =
+            |(path, is_dir): &(&[u8], bool)| self.by_gitignore(path, *is_dir) != Fate::Take;
+        let (path, is_dir) = above.chain([(path, is_dir)]).find(hidden)?;
+        let mut path = path.to_vec();
+        if is_dir {
+            path.push(b'/');
+        }
+        Some(path)
+    }
+
     fn by_globs(&self, path: &[u8]) -> Option<MatchDecision> {
         Some(self.globs.decide(path_of(path))).filter(|decision| !decision.is_allowed())
     }

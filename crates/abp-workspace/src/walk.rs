@@ -186,8 +186,7 @@ impl<'a> Walker<'a> {
     ) -> Result<(), Error> {
         let max_depth = self.budget.max_depth();
         if depth > max_depth {
-            // The baseline must be whole; afterwards, depth must not keep changes from being seen.
-            if self.pack.is_some() {
+            if self.is_baseline() {
                 let exceeded = Exceeded {
                     limit: "the depth",
                     max: max_depth.into(),
@@ -262,20 +261,27 @@ impl<'a> Walker<'a> {
             copy: target.as_ref(),
             pack: self.pack.as_deref_mut(),
         };
+        let read = ingest(&file, &stat, outputs, &mut self.budget, &mut self.buffer);
         let Ingested {
             size,
             sha256,
             packed_at,
-        } = ingest(&file, &stat, outputs, &mut self.budget, &mut self.buffer).map_err(
-            |stopped| match stopped {
-                Stopped::Io(source) => Error::Scan {
+        } = match read {
+            Ok(ingested) => ingested,
+            Err(Stopped::Exceeded(_)) if !self.is_baseline() => {
+                let size = u64::try_from(stat.st_size).unwrap_or_default();
+                self.found.push((Entry::too_large(path, size), None));
+                return Ok(());
+            }
+            Err(Stopped::Exceeded(exceeded)) => return Err(too_large(exceeded, path)),
+            Err(Stopped::Io(source)) => {
+                return Err(Error::Scan {
                     action: if copy.is_some() { "copy" } else { "read" },
                     path: path_of(path).to_owned(),
                     source,
-                },
-                Stopped::Exceeded(exceeded) => too_large(exceeded, path),
-            },
-        )?;
+                });
+            }
+        };
         let mut mode = stat.st_mode;
         if let Some(target) = target {
             if mode & 0o7000 != 0 {
@@ -344,6 +350,12 @@ impl<'a> Walker<'a> {
             self.special(path, SpecialKind::Unreadable);
         }
         Ok(())
+    }
+
+    /// The baseline must be whole. Afterwards, one thing too large or too deep must not keep the
+    /// other changes from being seen: it is recorded as such.
+    fn is_baseline(&self) -> bool {
+        self.pack.is_some()
     }
 
     fn special(&mut self, path: &[u8], kind: SpecialKind) {

@@ -1,0 +1,145 @@
+//! A source, a place for stages, and small ways to build and compare trees.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use abp_core::{PolicyProfile, WorkspaceMode, WorkspaceSpec};
+use abp_policy::PolicyEngine;
+use abp_workspace::{Error, PreparedWorkspace, WorkspaceManager, WriteKind};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+pub(crate) struct Fixture {
+    temp: TempDir,
+    pub(crate) manager: WorkspaceManager,
+    pub(crate) spec: WorkspaceSpec,
+}
+
+impl Fixture {
+    /// A source with files (`name`, content) and links (`name`, `-> target`).
+    pub(crate) fn new(entries: &[(&str, &str)]) -> Self {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let source = temp.path().join("source");
+        fs::create_dir(&source).expect("source");
+        build(&source, entries);
+        Self {
+            manager: WorkspaceManager::new(temp.path().join("stages")),
+            spec: WorkspaceSpec {
+                root: source.to_str().expect("utf-8").to_owned(),
+                ..WorkspaceSpec::default()
+            },
+            temp,
+        }
+    }
+
+    pub(crate) fn in_place(mut self) -> Self {
+        self.spec.mode = WorkspaceMode::PassThrough;
+        self
+    }
+
+    pub(crate) fn source(&self) -> PathBuf {
+        self.temp.path().join("source")
+    }
+
+    /// A place beside the source that no run may reach.
+    pub(crate) fn outside(&self) -> PathBuf {
+        self.temp.path().join("outside")
+    }
+
+    /// The stages that exist.
+    pub(crate) fn stages(&self) -> Vec<PathBuf> {
+        let stages = self.temp.path().join("stages");
+        let entries = fs::read_dir(stages).into_iter().flatten();
+        entries.map(|entry| entry.expect("entry").path()).collect()
+    }
+
+    pub(crate) fn try_prepare(&self) -> Result<PreparedWorkspace, Error> {
+        self.manager.prepare(&self.spec, Uuid::new_v4())
+    }
+
+    pub(crate) fn prepare(&self) -> PreparedWorkspace {
+        self.try_prepare().expect("workspace")
+    }
+}
+
+pub(crate) fn build(root: &Path, entries: &[(&str, &str)]) {
+    for (name, content) in entries {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+        match content.strip_prefix("-> ") {
+            Some(target) => symlink(target, &path).expect("link"),
+            None if name.ends_with('/') => fs::create_dir_all(&path).expect("directory"),
+            None => fs::write(&path, content).expect("file"),
+        }
+    }
+}
+
+pub(crate) fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+pub(crate) fn fifo(path: &Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let at = rustix::fs::CWD;
+    rustix::fs::mknodat(at, path, rustix::fs::FileType::Fifo, mode, 0).expect("fifo");
+}
+
+/// Everything in a tree, as text: `path` to `kind mode content`.
+pub(crate) fn snapshot(root: &Path) -> BTreeMap<Vec<u8>, String> {
+    fn visit(root: &Path, dir: &Path, found: &mut BTreeMap<Vec<u8>, String>) {
+        for entry in fs::read_dir(dir).expect("directory") {
+            let path = entry.expect("entry").path();
+            let stat = fs::symlink_metadata(&path).expect("metadata");
+            let mode = stat.mode() & 0o7777;
+            let kind = stat.file_type();
+            let shown = if kind.is_symlink() {
+                format!("link {}", fs::read_link(&path).expect("link").display())
+            } else if kind.is_dir() {
+                visit(root, &path, found);
+                "dir".to_owned()
+            } else if kind.is_fifo() {
+                "fifo".to_owned()
+            } else {
+                let bytes = fs::read(&path).expect("content");
+                format!("file {mode:o} {}", bytes.escape_ascii())
+            };
+            let relative = path.strip_prefix(root).expect("beneath").as_os_str();
+            found.insert(relative.as_bytes().to_vec(), shown);
+        }
+    }
+    let mut found = BTreeMap::new();
+    visit(root, root, &mut found);
+    found
+}
+
+pub(crate) fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Writes the way a tool does: resolved, approved, written.
+pub(crate) fn tool_write(
+    workspace: &PreparedWorkspace,
+    path: &str,
+    content: &str,
+) -> Result<WriteKind, Error> {
+    let engine = PolicyEngine::new(&PolicyProfile::default()).expect("policy");
+    let resolved = workspace.resolve(path)?;
+    let approved = engine.approve_write(&resolved).expect("approved");
+    workspace.write(&approved, content.as_bytes())
+}
+
+/// Reads the way a tool does.
+pub(crate) fn tool_read(
+    workspace: &PreparedWorkspace,
+    path: &str,
+    max_bytes: u64,
+) -> Result<Vec<u8>, Error> {
+    let engine = PolicyEngine::new(&PolicyProfile::default()).expect("policy");
+    let resolved = workspace.resolve(path)?;
+    let approved = engine.approve_read(&resolved).expect("approved");
+    workspace.read(&approved, max_bytes)
+}

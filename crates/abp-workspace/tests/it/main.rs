@@ -1,0 +1,19 @@
+//! Workspaces on real directories, through the public interface. Cases named after a row of the
+//! security checks (`d1_…`, `D6 …`) are the ones that row asks for.
+//!
+//! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
+
+#[cfg(test)]
+mod apply;
+#[cfg(test)]
+mod changes;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod git_apply;
+#[cfg(test)]
+mod lifecycle;
+#[cfg(test)]
+mod staging;
+#[cfg(test)]
+mod tools;

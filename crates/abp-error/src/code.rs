@@ -257,6 +257,9 @@ error_codes! {
     RunCancelled = "RUN_CANCELLED", Execution, 409, Cancelled,
         "The run was cancelled.",
         "The receipt says by whom and why; run again when wanted.";
+    RunInterrupted = "RUN_INTERRUPTED", Execution, 500, RunFailed,
+        "The host ended before the run did; its receipt was made when the host started again.",
+        "The receipt holds every event that was recorded; run again when wanted.";
     ContractVersionMismatch = "CONTRACT_VERSION_MISMATCH", Contract, 400, Usage,
         "The document is of another contract version.",
         "Convert the document, or use the release that wrote it.";

@@ -25,12 +25,19 @@ pub(crate) fn run() -> Result<()> {
     let desk = root.join("target/bench-run");
     fs::create_dir_all(&desk)?;
     for file in 0..FILES {
-        fs::write(desk.join(format!("file-{file}.txt")), "a line\n".repeat(100))?;
+        fs::write(
+            desk.join(format!("file-{file}.txt")),
+            "a line\n".repeat(100),
+        )?;
     }
     let (mut runs, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         floors.push(time(&abp, &["--version"], &desk)?);
-        runs.push(time(&abp, &["run", "--task", "say hello", "--json"], &desk)?);
+        runs.push(time(
+            &abp,
+            &["run", "--task", "say hello", "--json"],
+            &desk,
+        )?);
     }
     fs::remove_dir_all(&desk)?;
     let (run, floor) = (median(runs), median(floors));

@@ -1,0 +1,418 @@
+//! Commands carried out in one transaction.
+//!
+//! A command that is refused leaves the transaction as it was, so that the others in it go on. Only
+//! a statement that fails ends it for all.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use abp_core::Timestamp;
+use abp_receipt::{EntryKind, Hash};
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
+
+use crate::StoreError;
+use crate::command::{Command, Done, Ending, NewEvent, Reply};
+use crate::log::{LogMemory, LogTail, Signed, number};
+use crate::owner;
+use crate::record::{Acceptance, Committed, NewRun};
+use crate::schema::Blocked;
+
+/// How many events one statement inserts: as many as fit, largest first.
+static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
+    [64, 8, 1].map(|rows| {
+        let values = vec!["(?, ?, ?)"; rows].join(", ");
+        let statement = format!("INSERT INTO events (run, seq, json) VALUES {values}");
+        (rows, statement.into())
+    })
+});
+
+/// The most runs that one statement looks up.
+const MAX_LOOKUP: usize = 64;
+
+/// How runs are looked up, several at once; places that are left over stay empty.
+static LOOKUPS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
+    [1, 8, MAX_LOOKUP].map(|runs| {
+        let places = vec!["?"; runs].join(", ");
+        let statement = format!(
+            "SELECT run_id, id, owner, ended_at IS NOT NULL,
+                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
+            FROM runs WHERE run_id IN ({places})"
+        );
+        (runs, statement.into())
+    })
+});
+
+/// Who writes, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) owners: &'a Path,
+    pub(crate) token: &'a str,
+    pub(crate) now: Timestamp,
+}
+
+/// The commands of one transaction.
+pub(crate) struct Batch<'a> {
+    connection: &'a mut SqliteConnection,
+    log: &'a mut LogMemory,
+    by: Writing<'a>,
+    runs: HashMap<Uuid, Slot>,
+    tail: Option<LogTail>,
+    /// The replies so far, by place in the batch.
+    steps: Vec<Option<Step>>,
+    wrote: bool,
+}
+
+/// What came of a batch.
+pub(crate) struct Applied {
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) signed: Option<Signed>,
+    pub(crate) tail: Option<LogTail>,
+    /// Whether there is anything to commit.
+    pub(crate) wrote: bool,
+}
+
+/// What a batch knows of a run.
+#[derive(Debug, Clone)]
+struct Slot {
+    id: i64,
+    owner: String,
+    ended: bool,
+    next_event: u64,
+}
+
+enum Step {
+    Reply(Reply),
+    /// The receipt's place in the log; the checkpoint is signed last.
+    Ended(u64),
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(
+        connection: &'a mut SqliteConnection,
+        log: &'a mut LogMemory,
+        by: Writing<'a>,
+    ) -> Self {
+        Self {
+            connection,
+            log,
+            by,
+            runs: HashMap::new(),
+            tail: None,
+            steps: Vec::new(),
+            wrote: false,
+        }
+    }
+
+    /// Carries the commands out, in their order.
+    pub(crate) async fn apply<'c>(
+        mut self,
+        commands: impl Iterator<Item = &'c Command> + Clone,
+    ) -> Result<Applied, (Blocked, Option<LogTail>)> {
+        match self.carry_out(commands).await {
+            Ok((replies, signed)) => Ok(Applied {
+                replies,
+                signed,
+                tail: self.tail,
+                wrote: self.wrote,
+            }),
+            Err(blocked) => Err((blocked, self.tail)),
+        }
+    }
+
+    async fn carry_out<'c>(
+        &mut self,
+        commands: impl Iterator<Item = &'c Command> + Clone,
+    ) -> Result<(Vec<Reply>, Option<Signed>), Blocked> {
+        self.look_up(commands.clone().filter_map(Command::run_id).collect())
+            .await?;
+        let mut events = Vec::new();
+        for command in commands {
+            if let Command::Event(event) = command {
+                events.push((self.steps.len(), event));
+                self.steps.push(None);
+                continue;
+            }
+            self.append_events(&mut events).await?;
+            let step = match self.one(command).await {
+                Ok(step) => step,
+                Err(Blocked::Refused(error)) => Step::Reply(Err(error)),
+                Err(failed) => return Err(failed),
+            };
+            self.steps.push(Some(step));
+        }
+        self.append_events(&mut events).await?;
+        let signed = match &self.tail {
+            Some(tail) => tail.store(self.connection, self.by.path).await?,
+            None => None,
+        };
+        let checkpoint = signed.as_ref().map(|signed| &signed.checkpoint);
+        let replies = self.steps.drain(..).map(|step| match (step, checkpoint) {
+            (Some(Step::Reply(reply)), _) => reply,
+            (Some(Step::Ended(seq)), Some(checkpoint)) => {
+                let checkpoint = checkpoint.clone();
+                Ok(Done::Committed(Box::new(Committed { seq, checkpoint })))
+            }
+            _ => Err(StoreError::Closed),
+        });
+        Ok((replies.collect(), signed))
+    }
+
+    async fn one(&mut self, command: &Command) -> Result<Step, Blocked> {
+        let done = match command {
+            Command::Accept(run, order) => Done::Accepted(self.accept(run, *order).await?),
+            Command::Finish(ending) => return self.finish(ending).await,
+            Command::Stage { run_id, stage } => {
+                self.note_stage(*run_id, stage.as_deref()).await?;
+                Done::Written
+            }
+            Command::Adopt(run_id) => Done::Adopted(self.adopt(*run_id).await?),
+            Command::Rotate => {
+                self.take_up_log().await?;
+                let (keys, now, path) = (self.log.keys().clone(), self.by.now, self.by.path);
+                let Some(tail) = &mut self.tail else {
+                    return Err(StoreError::Closed.into());
+                };
+                let public = tail.rotate(self.connection, path, &keys, now).await?;
+                self.wrote = true;
+                Done::Rotated(Box::new(public))
+            }
+            Command::Probe => {
+                sqlx::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
+                    .execute(&mut *self.connection)
+                    .await?;
+                self.wrote = true;
+                Done::Written
+            }
+            // Taken together by the caller.
+            Command::Event(_) => Done::Written,
+        };
+        Ok(Step::Reply(Ok(done)))
+    }
+
+    async fn accept(&mut self, run: &NewRun, order: Hash) -> Result<Acceptance, Blocked> {
+        if self.slot(run.run_id).is_some() {
+            return Err(StoreError::DuplicateRun(run.run_id).into());
+        }
+        if let Some(key) = &run.idempotency_key
+            && let Some(existing) = self.find_key(key, &run.order_sha256).await?
+        {
+            return Ok(Acceptance::Existing(existing));
+        }
+        let kind = EntryKind::RunStarted {
+            run_id: run.run_id,
+            work_order_sha256: order,
+        };
+        self.log_entry(kind, run.at).await?;
+        let inserted = sqlx::query(
+            "INSERT INTO runs (run_id, idempotency_key, accepted_at, work_order,
+                work_order_sha256, backend, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(run.run_id.to_string())
+        .bind(run.idempotency_key.as_deref())
+        .bind(run.at.as_unix_millis())
+        .bind(run.order_json.as_str())
+        .bind(run.order_sha256.as_str())
+        .bind(run.backend.as_str())
+        .bind(self.by.token)
+        .execute(&mut *self.connection)
+        .await?;
+        let slot = Slot {
+            id: inserted.last_insert_rowid(),
+            owner: self.by.token.to_owned(),
+            ended: false,
+            next_event: 0,
+        };
+        self.runs.insert(run.run_id, slot);
+        Ok(Acceptance::New)
+    }
+
+    async fn find_key(&mut self, key: &str, order_sha256: &str) -> Result<Option<Uuid>, Blocked> {
+        let found: Option<(String, String)> =
+            sqlx::query_as("SELECT run_id, work_order_sha256 FROM runs WHERE idempotency_key = ?")
+                .bind(key)
+                .fetch_optional(&mut *self.connection)
+                .await?;
+        let Some((run_id, order)) = found else {
+            return Ok(None);
+        };
+        let run_id: Uuid = run_id
+            .parse()
+            .map_err(|error: uuid::Error| self.log.broken(&error))?;
+        if order == order_sha256 {
+            return Ok(Some(run_id));
+        }
+        let key = key.to_owned();
+        Err(StoreError::KeyReused { key, run_id }.into())
+    }
+
+    async fn append_events(&mut self, events: &mut Vec<(usize, &NewEvent)>) -> Result<(), Blocked> {
+        let mut rows = Vec::with_capacity(events.len());
+        for (place, event) in events.drain(..) {
+            let row = self.next_event(event);
+            if let Ok((run, seq)) = row {
+                rows.push((run, seq, event.json.as_str()));
+            }
+            if let Some(step) = self.steps.get_mut(place) {
+                *step = Some(Step::Reply(row.map(|_| Done::Written)));
+            }
+        }
+        let mut rest = rows.as_slice();
+        for (size, statement) in INSERTS.iter() {
+            while let Some((chunk, left)) = rest.split_at_checked(*size) {
+                let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+                for (run, seq, json) in chunk {
+                    query = query.bind(run).bind(seq).bind(*json);
+                }
+                query.execute(&mut *self.connection).await?;
+                self.wrote = true;
+                rest = left;
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of an event that is the next one of a run of ours.
+    fn next_event(&mut self, event: &NewEvent) -> Result<(i64, i64), StoreError> {
+        let (run_id, seq) = (event.run_id, event.seq);
+        let slot = self.own_run(run_id)?;
+        let expected = slot.next_event;
+        if seq != expected {
+            return Err(StoreError::OutOfOrder {
+                run_id,
+                seq,
+                expected,
+            });
+        }
+        slot.next_event += 1;
+        Ok((slot.id, number(seq)?))
+    }
+
+    async fn finish(&mut self, ending: &Ending) -> Result<Step, Blocked> {
+        let run = self.own_run(ending.run_id)?.id;
+        let kind = EntryKind::RunEnded {
+            run_id: ending.run_id,
+            receipt_sha256: ending.sha256,
+        };
+        let seq = self.log_entry(kind, self.by.now).await?;
+        sqlx::query("INSERT INTO receipts (run, log_seq, sha256, document) VALUES (?, ?, ?, ?)")
+            .bind(run)
+            .bind(number(seq)?)
+            .bind(ending.sha256.to_string())
+            .bind(&*ending.document)
+            .execute(&mut *self.connection)
+            .await?;
+        sqlx::query("UPDATE runs SET ended_at = ?, outcome = ? WHERE id = ?")
+            .bind(ending.finished_at.as_unix_millis())
+            .bind(ending.outcome.as_str())
+            .bind(run)
+            .execute(&mut *self.connection)
+            .await?;
+        if let Some(slot) = self.slot(ending.run_id) {
+            slot.ended = true;
+        }
+        Ok(Step::Ended(seq))
+    }
+
+    async fn note_stage(&mut self, run_id: Uuid, stage: Option<&str>) -> Result<(), Blocked> {
+        let token = self.by.token;
+        let Some(slot) = self.slot(run_id) else {
+            return Err(StoreError::UnknownRun(run_id).into());
+        };
+        // Anybody may clean up after a run that is over.
+        if slot.owner != token && !slot.ended {
+            return Err(StoreError::NotOwner(run_id).into());
+        }
+        let id = slot.id;
+        sqlx::query("UPDATE runs SET stage = ? WHERE id = ?")
+            .bind(stage)
+            .bind(id)
+            .execute(&mut *self.connection)
+            .await?;
+        self.wrote = true;
+        Ok(())
+    }
+
+    async fn adopt(&mut self, run_id: Uuid) -> Result<bool, Blocked> {
+        let by = self.by;
+        let Some(slot) = self.slot(run_id) else {
+            return Err(StoreError::UnknownRun(run_id).into());
+        };
+        if slot.ended || slot.owner == by.token || owner::is_alive(by.owners, &slot.owner) {
+            return Ok(false);
+        }
+        by.token.clone_into(&mut slot.owner);
+        let id = slot.id;
+        sqlx::query("UPDATE runs SET owner = ? WHERE id = ?")
+            .bind(by.token)
+            .bind(id)
+            .execute(&mut *self.connection)
+            .await?;
+        self.wrote = true;
+        Ok(true)
+    }
+
+    async fn log_entry(&mut self, kind: EntryKind, at: Timestamp) -> Result<u64, Blocked> {
+        self.take_up_log().await?;
+        let Some(tail) = &mut self.tail else {
+            return Err(StoreError::Closed.into());
+        };
+        self.wrote = true;
+        tail.append(self.connection, self.by.path, kind, at).await
+    }
+
+    async fn take_up_log(&mut self) -> Result<(), Blocked> {
+        if self.tail.is_none() {
+            self.tail = Some(self.log.load(self.connection).await?);
+        }
+        Ok(())
+    }
+
+    /// A run that is under way and belongs to this process.
+    fn own_run(&mut self, run_id: Uuid) -> Result<&mut Slot, StoreError> {
+        let token = self.by.token;
+        match self.slot(run_id) {
+            None => Err(StoreError::UnknownRun(run_id)),
+            Some(slot) if slot.ended => Err(StoreError::RunOver(run_id)),
+            Some(slot) if slot.owner != token => Err(StoreError::NotOwner(run_id)),
+            Some(slot) => Ok(slot),
+        }
+    }
+
+    fn slot(&mut self, run_id: Uuid) -> Option<&mut Slot> {
+        self.runs.get_mut(&run_id)
+    }
+
+    /// Reads what there is to know about the runs of the batch.
+    async fn look_up(&mut self, runs: BTreeSet<Uuid>) -> Result<(), Blocked> {
+        let mut runs = runs.into_iter().peekable();
+        while runs.peek().is_some() {
+            let chunk: Vec<Uuid> = runs.by_ref().take(MAX_LOOKUP).collect();
+            let Some((_, statement)) = LOOKUPS.iter().find(|(places, _)| *places >= chunk.len())
+            else {
+                break;
+            };
+            let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+            for run_id in chunk {
+                query = query.bind(run_id.to_string());
+            }
+            for row in query.fetch_all(&mut *self.connection).await? {
+                let run_id: Uuid = row
+                    .try_get::<&str, _>(0)?
+                    .parse()
+                    .map_err(|error: uuid::Error| sqlx::Error::Decode(error.into()))?;
+                let slot = Slot {
+                    id: row.try_get(1)?,
+                    owner: row.try_get(2)?,
+                    ended: row.try_get(3)?,
+                    next_event: row.try_get::<i64, _>(4)?.unsigned_abs(),
+                };
+                self.runs.insert(run_id, slot);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Why the store did not do what it was asked.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use abp_error::{AbpError, ErrorCode};
+use uuid::Uuid;
+
+/// Why the store did not do what it was asked.
+///
+/// One failed commit fails everything that was in it, so an error can be cloned.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file or directory of the store cannot be used.
+    #[error("cannot {action} {}; check that it exists and that you may write there", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// Others may read or change what only the owner may.
+    #[error("{} has mode {mode:04o}; {remedy}", path.display())]
+    Permissions {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The store was written by a newer release. It was not touched.
+    #[error(
+        "{} has version {found}, and this release knows versions up to {supported}; use a newer release, or another state directory",
+        path.display()
+    )]
+    NewerVersion {
+        /// The database.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version this release knows.
+        supported: i64,
+    },
+    /// There is no store in the directory.
+    #[error("there is no store at {}; run something first, or name another state directory", path.display())]
+    NoStore {
+        /// Where it would be.
+        path: PathBuf,
+    },
+    /// The store is of an older version, which only a process that writes brings up to date.
+    #[error("{} has the older version {found}; run something to bring it up to date", path.display())]
+    OlderVersion {
+        /// The database.
+        path: PathBuf,
+        /// Its version.
+        found: usize,
+    },
+    /// The file is a database, but not one of this store.
+    #[error("{} is not a store of ABP; move it away, or use another state directory", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The database is damaged.
+    #[error("{} is damaged: {problem}; move the directory away and restore it from a backup, or begin anew without it", path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+    },
+    /// Another process kept the database locked for too long. Nothing was written.
+    #[error("{} was locked by another process for too long; try again", path.display())]
+    Busy {
+        /// The database.
+        path: PathBuf,
+    },
+    /// There is no space left. Only receipts of running runs are still taken.
+    #[error("no space is left for {}; free some, and the store goes on by itself", path.display())]
+    DiskFull {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A write failed, so nothing is taken before a new write was seen to reach the disk.
+    #[error("{} cannot be written durably: {problem}; check the disk and its file system", path.display())]
+    NotDurable {
+        /// The database.
+        path: PathBuf,
+        /// What failed.
+        problem: String,
+    },
+    /// A statement failed for a reason that is none of the above.
+    #[error("{} refused a statement: {problem}", path.display())]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// What the database said.
+        problem: String,
+    },
+    /// There is a run of that id already.
+    #[error("run {0} exists already")]
+    DuplicateRun(Uuid),
+    /// The idempotency key belongs to a run of another order.
+    #[error("idempotency key {key:?} was used by run {run_id} for another work order")]
+    KeyReused {
+        /// The key.
+        key: String,
+        /// The run it belongs to.
+        run_id: Uuid,
+    },
+    /// There is no run of that id.
+    #[error("there is no run {0}")]
+    UnknownRun(Uuid),
+    /// The run belongs to another process, or was taken over by one.
+    #[error("run {0} belongs to another process")]
+    NotOwner(Uuid),
+    /// The run has its receipt already.
+    #[error("run {0} has its receipt already")]
+    RunOver(Uuid),
+    /// The event is not the next one of its run.
+    #[error("event {seq} of run {run_id} is out of order: the next one is {expected}")]
+    OutOfOrder {
+        /// The run.
+        run_id: Uuid,
+        /// The number given.
+        seq: u64,
+        /// The number expected.
+        expected: u64,
+    },
+    /// The receipt's document does not have the hash it was said to have.
+    #[error("the receipt of run {run_id} does not have the hash {given}: {problem}")]
+    ReceiptMismatch {
+        /// The run.
+        run_id: Uuid,
+        /// The hash given.
+        given: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The private key that signs the log is gone.
+    #[error("the log is signed with key {key_id}, and {} is missing; restore the file", path.display())]
+    KeyMissing {
+        /// Where it should be.
+        path: PathBuf,
+        /// Its id.
+        key_id: String,
+    },
+    /// A key file does not hold the key it is named for.
+    #[error("{} does not hold key {key_id}; restore the file", path.display())]
+    KeyUnusable {
+        /// The file.
+        path: PathBuf,
+        /// The key expected.
+        key_id: String,
+    },
+    /// The log cannot have that name, or has another one.
+    #[error("the log cannot be named {origin:?}: {problem}")]
+    Origin {
+        /// The name asked for.
+        origin: String,
+        /// Why not.
+        problem: String,
+    },
+    /// The log in the database is not one that can be continued.
+    #[error("the log in {} is broken: {problem}", path.display())]
+    LogBroken {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A text is not a SHA-256 value.
+    #[error("{what} is not 64 lower-case hexadecimal digits")]
+    NotAHash {
+        /// What it should have been.
+        what: &'static str,
+    },
+    /// A number cannot be stored.
+    #[error("{what} is too large to be stored")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+    },
+    /// The store was closed, or its writer is gone.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// The error's code.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Permissions { .. }
+            | Self::NewerVersion { .. }
+            | Self::NoStore { .. }
+            | Self::OlderVersion { .. }
+            | Self::Foreign { .. }
+            | Self::KeyMissing { .. }
+            | Self::KeyUnusable { .. }
+            | Self::Origin { .. } => ErrorCode::ConfigInvalid,
+            Self::Damaged { .. } | Self::LogBroken { .. } => ErrorCode::ReceiptChainBroken,
+            Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
+            Self::DuplicateRun(_)
+            | Self::KeyReused { .. }
+            | Self::UnknownRun(_)
+            | Self::RunOver(_)
+            | Self::NotAHash { .. }
+            | Self::TooLarge { .. } => ErrorCode::ValidationFailed,
+            Self::Io { .. }
+            | Self::Busy { .. }
+            | Self::DiskFull { .. }
+            | Self::NotDurable { .. }
+            | Self::Database { .. }
+            | Self::NotOwner(_)
+            | Self::OutOfOrder { .. }
+            | Self::Closed => ErrorCode::ReceiptStoreFailed,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source: Arc::new(source),
+        }
+    }
+}
+
+impl From<StoreError> for AbpError {
+    fn from(error: StoreError) -> Self {
+        Self::new(error.code(), error.to_string()).with_source(error)
+    }
+}
+
+/// What a failed statement means for the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Another process holds the lock; nothing is wrong.
+    Busy,
+    /// There is no space.
+    Full,
+    /// The file is not what it was.
+    Damaged(String),
+    /// The disk does not do what it was told.
+    Disk(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    /// Judges by the primary result code, which is the low byte of the one reported.
+    pub(crate) fn of(error: &sqlx::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            sqlx::Error::Database(database) => {
+                let code = database.code().and_then(|code| code.parse::<u32>().ok());
+                match code.unwrap_or_default() & 0xff {
+                    5 | 6 => Self::Busy,
+                    13 => Self::Full,
+                    11 | 26 => Self::Damaged(text),
+                    8 | 10 | 14 => Self::Disk(text),
+                    _ => Self::Other(text),
+                }
+            }
+            sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => Self::Disk(text),
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Damaged(text),
+            _ => Self::Other(text),
+        }
+    }
+
+    pub(crate) fn into_error(self, path: &Path) -> StoreError {
+        let path = path.to_owned();
+        match self {
+            Self::Busy => StoreError::Busy { path },
+            Self::Full => StoreError::DiskFull { path },
+            Self::Damaged(problem) => StoreError::Damaged { path, problem },
+            Self::Disk(problem) => StoreError::NotDurable { path, problem },
+            Self::Other(problem) => StoreError::Database { path, problem },
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("locked"),
+            Self::Full => f.write_str("no space left"),
+            Self::Damaged(text) | Self::Disk(text) | Self::Other(text) => f.write_str(text),
+        }
+    }
+}

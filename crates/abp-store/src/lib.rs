@@ -1,0 +1,71 @@
+//! The durable store: the journal of runs, their events and receipts, and the signed log over them.
+//!
+//! One SQLite database in a state directory, written by one task per process and shared by any number
+//! of processes. What a call reports as done is on the disk: committed, and synced.
+//!
+//! - [`Store::accept`] journals a run, and the log's entry for its start, before anything happens.
+//! - [`Store::append_event`] journals its events. Whatever waits is committed together.
+//! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
+//! - A process that ends without that leaves an [unfinished](Store::unfinished) run; exactly one other
+//!   process can [adopt](Store::adopt) it and give it its receipt.
+//! - [`Store::verify`] checks all of it, and says what is wrong and where.
+//!
+//! # When writing fails
+//!
+//! A write that fails is not tried again behind anybody's back. It fails for everybody who was part of
+//! it, and the store takes nothing more until a new connection has written something new. When the
+//! disk is full, space that was set aside is given up for the receipts of running runs. See
+//! [`Store::health`].
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), abp_store::StoreError> {
+//! # let dir = tempfile::tempdir().expect("a directory");
+//! use abp_store::{NewRun, Store, StoreOptions};
+//!
+//! let store = Store::open(dir.path(), StoreOptions::default()).await?;
+//! let run_id = uuid::Uuid::now_v7();
+//! store
+//!     .accept(NewRun {
+//!         run_id,
+//!         order_json: r#"{"task":"say hello"}"#.to_owned(),
+//!         order_sha256: "0".repeat(64),
+//!         backend: "mock".to_owned(),
+//!         at: abp_core::Timestamp::from_unix_millis(0),
+//!         idempotency_key: None,
+//!     })
+//!     .await?;
+//! let ack = store.append_event(run_id, 0, r#"{"type":"run_started"}"#.to_owned()).await?;
+//! ack.await?;
+//! assert_eq!(store.events(run_id, 0, 10).await?.len(), 1);
+//! store.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod command;
+mod error;
+mod keys;
+mod layout;
+mod log;
+mod open;
+mod owner;
+mod read;
+mod receipt;
+mod record;
+mod reserve;
+mod schema;
+mod store;
+mod verify;
+mod writer;
+
+pub use error::StoreError;
+pub use open::StoreOptions;
+pub use read::StoreReader;
+pub use record::{
+    Acceptance, Ack, Committed, EventRecord, Health, LogRecord, NewRun, ReceiptRecord,
+    ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
+};
+pub use store::Store;
+pub use verify::{StoreProblem, StoreReport, VerifyOptions};

@@ -1,0 +1,168 @@
+//! Opening a store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use abp_core::Timestamp;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{ConnectOptions as _, Connection as _};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::error::Failure;
+use crate::keys::KeyDir;
+use crate::layout::Layout;
+use crate::log::LogMemory;
+use crate::owner::OwnerLock;
+use crate::record::StoreState;
+use crate::reserve::Reserve;
+use crate::schema::{self, Blocked};
+use crate::store::{Inner, QUEUE_BYTES};
+use crate::writer::{Status, Writer};
+use crate::{Store, StoreError, StoreReader};
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The name of the log. A new store without one gets a name of its own.
+    pub origin: Option<String>,
+    /// What time it is.
+    pub clock: fn() -> Timestamp,
+    /// How long to wait for another process that writes.
+    pub patience: Duration,
+    /// The space that is set aside for receipts on a full disk. A receipt that is larger than it,
+    /// with everything else that is written then, does not fit.
+    pub reserve_bytes: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            origin: None,
+            clock: system_clock,
+            patience: Duration::from_secs(30),
+            reserve_bytes: 8 * 1024 * 1024,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the store of a state directory, or makes it.
+    ///
+    /// # Errors
+    /// Fails where the directory cannot be used, where the store is of a newer version (it is then
+    /// left as it was), damaged, or not a store, and where the key of its log is missing or may be
+    /// read by others.
+    pub async fn open(state_dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        let layout = Layout::prepare(state_dir)?;
+        let path = layout.database();
+        let setup = layout.lock_setup(options.patience).await?;
+        layout.create_database()?;
+        schema::inspect(&path, options.patience).await?;
+        let owner = OwnerLock::take(&layout.owners())?;
+        let keys = KeyDir::new(layout.keys());
+        let mut log = LogMemory::new(path.clone(), keys);
+        let connecting = schema::options(&path, options.patience);
+        let failed = |error: sqlx::Error| Failure::of(&error).into_error(&path);
+        let mut connection = connecting.connect().await.map_err(failed)?;
+        schema::migrate(&mut connection, &path).await?;
+        let origin = match set_up_log(&mut connection, &mut log, &options).await {
+            Ok(origin) => origin,
+            Err(Blocked::Refused(error)) => return Err(error),
+            Err(Blocked::Database(error)) => return Err(failed(error)),
+        };
+        let keeper = open_keeper(&path, options.patience).await.map_err(failed)?;
+        drop(setup);
+        let reserve = Reserve::new(layout.reserve(), options.reserve_bytes);
+        let state = match reserve.fill() {
+            Ok(()) => (StoreState::Ready, None),
+            Err(error) => (StoreState::DiskFull, Some(error.to_string())),
+        };
+        let status = Arc::new(Status {
+            state: watch::Sender::new(state),
+            commits: AtomicU64::new(0),
+            reserve,
+        });
+        let token = Some(owner.token().to_owned());
+        let reader = StoreReader::new(&layout, origin, token, options.patience);
+        let writer = Writer {
+            path,
+            owners: layout.owners(),
+            options: connecting,
+            connection: Some(connection),
+            keeper,
+            log,
+            owner,
+            clock: options.clock,
+            status: Arc::clone(&status),
+            written: 0,
+            next_try: Instant::now(),
+        };
+        let (commands, receiver) = mpsc::unbounded_channel();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                reader,
+                commands,
+                room: Arc::new(Semaphore::new(QUEUE_BYTES)),
+                status,
+                writer: std::sync::Mutex::new(Some(tokio::spawn(writer.run(receiver)))),
+            }),
+        })
+    }
+}
+
+/// A connection that only stays open. It has read once, so it holds the index of the write-ahead
+/// file, and what an earlier process left in that file is emptied into the database.
+async fn open_keeper(path: &Path, patience: Duration) -> Result<SqliteConnection, sqlx::Error> {
+    let mut keeper = schema::options(path, patience).connect().await?;
+    if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
+        .fetch_one(&mut keeper)
+        .await
+    {
+        tracing::warn!(target: "abp.store", %error, "the write-ahead file could not be emptied");
+    }
+    sqlx::query("SELECT count(*) FROM head")
+        .fetch_one(&mut keeper)
+        .await?;
+    Ok(keeper)
+}
+
+/// Makes the log of a new store, and checks that the log of an old one can be continued.
+async fn set_up_log(
+    connection: &mut SqliteConnection,
+    log: &mut LogMemory,
+    options: &StoreOptions,
+) -> Result<String, Blocked> {
+    let stored: Option<String> = sqlx::query_scalar("SELECT origin FROM head WHERE id = 1")
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some(origin) = stored else {
+        let origin = match &options.origin {
+            Some(origin) => origin.clone(),
+            None => format!("abp.local/{}", Uuid::new_v4().simple()),
+        };
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        log.create(&mut transaction, &origin).await?;
+        transaction.commit().await?;
+        return Ok(origin);
+    };
+    if let Some(wanted) = options.origin.as_ref().filter(|wanted| **wanted != origin) {
+        return Err(StoreError::Origin {
+            origin: wanted.clone(),
+            problem: format!("it is named {origin:?}"),
+        }
+        .into());
+    }
+    log.load(connection).await?;
+    Ok(origin)
+}
+
+fn system_clock() -> Timestamp {
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp::from_unix_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,480 @@
+//! Reading: every answer is bounded, and longer ones come in pages.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Duration;
+
+use abp_core::Timestamp;
+use abp_receipt::{Hash, SignedCheckpoint, VerifyingKey};
+use futures_core::Stream as _;
+use sqlx::Row as _;
+use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
+use uuid::Uuid;
+
+use crate::StoreError;
+use crate::error::Failure;
+use crate::layout::Layout;
+use crate::log::number;
+use crate::owner;
+use crate::record::{
+    EventRecord, LogRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
+};
+use crate::schema;
+
+/// The most rows of a page.
+const MAX_PAGE_ROWS: u32 = 10_000;
+/// A page ends after this many bytes; it has at least one row.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long a reader waits for a lock; writers take none that would make it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many reads go on at the same time.
+const READERS: u32 = 4;
+
+/// Reads a store: beside processes that write it, without its key, and without changing it. Cloning
+/// is cheap.
+#[derive(Debug, Clone)]
+pub struct StoreReader {
+    pub(crate) pool: SqlitePool,
+    path: PathBuf,
+    owners: PathBuf,
+    origin: String,
+    /// The process that reads, where it also writes.
+    token: Option<String>,
+}
+
+impl StoreReader {
+    /// Opens the store of a state directory for reading.
+    ///
+    /// # Errors
+    /// Fails where there is no store, or none that this release can read.
+    pub async fn open(state_dir: &Path) -> Result<Self, StoreError> {
+        let layout = Layout::existing(state_dir);
+        let path = layout.database();
+        if !path.exists() {
+            return Err(StoreError::NoStore { path });
+        }
+        match schema::inspect(&path, PATIENCE).await? {
+            0 => return Err(StoreError::NoStore { path }),
+            found if i64::try_from(found) != Ok(schema::version()) => {
+                return Err(StoreError::OlderVersion { path, found });
+            }
+            _ => {}
+        }
+        let reader = Self::new(&layout, String::new(), None, PATIENCE);
+        let origin = sqlx::query_scalar("SELECT origin FROM head WHERE id = 1")
+            .fetch_optional(&reader.pool)
+            .await
+            .map_err(|error| reader.failed(&error))?;
+        let origin = origin.ok_or(StoreError::NoStore { path })?;
+        Ok(Self { origin, ..reader })
+    }
+
+    pub(crate) fn new(
+        layout: &Layout,
+        origin: String,
+        token: Option<String>,
+        patience: Duration,
+    ) -> Self {
+        let path = layout.database();
+        let pool = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .idle_timeout(Duration::from_secs(60))
+            .max_lifetime(None)
+            .connect_lazy_with(schema::reading(&path, patience));
+        Self {
+            pool,
+            path,
+            owners: layout.owners(),
+            origin,
+            token,
+        }
+    }
+
+    /// The name of the log.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs, newest first.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn runs(&self, filter: &RunFilter, limit: u32) -> Result<Vec<RunRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+                ended_at, outcome, idempotency_key
+            FROM runs
+            WHERE (?1 IS NULL OR (ended_at IS NOT NULL) = ?1)
+                AND (?2 IS NULL OR backend = ?2)
+                AND (?3 IS NULL OR outcome = ?3)
+                AND (?4 IS NULL OR (stage IS NOT NULL) = ?4)
+                AND (?5 IS NULL OR id < ?5)
+            ORDER BY id DESC LIMIT ?6",
+        )
+        .bind(filter.ended)
+        .bind(filter.backend.as_deref())
+        .bind(filter.outcome.as_deref())
+        .bind(filter.staged)
+        .bind(filter.before)
+        .bind(limit.min(MAX_PAGE_ROWS));
+        self.page(query, |row| {
+            let run = run_record(row, &self.path)?;
+            let size = run.order_json.len();
+            Ok((run, size))
+        })
+        .await
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn run(&self, run_id: Uuid) -> Result<Option<RunRecord>, StoreError> {
+        let row = sqlx::query(
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+                ended_at, outcome, idempotency_key
+            FROM runs WHERE run_id = ?",
+        )
+        .bind(run_id.to_string())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(&error))?;
+        row.map(|row| run_record(&row, &self.path)).transpose()
+    }
+
+    /// A page of a run's events, from `from_seq` on. An empty page is the end, for now.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn events(
+        &self,
+        run_id: Uuid,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT seq, json FROM events
+            WHERE run = (SELECT id FROM runs WHERE run_id = ?) AND seq >= ?
+            ORDER BY seq LIMIT ?",
+        )
+        .bind(run_id.to_string())
+        .bind(number(from_seq)?)
+        .bind(limit.min(MAX_PAGE_ROWS));
+        self.page(query, |row| {
+            let event = EventRecord {
+                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                json: row.try_get(1)?,
+            };
+            let size = event.json.len();
+            Ok((event, size))
+        })
+        .await
+    }
+
+    /// The receipt of a run.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn receipt(&self, run_id: Uuid) -> Result<Option<ReceiptRecord>, StoreError> {
+        let row = sqlx::query(
+            "SELECT log_seq, sha256, document FROM receipts
+            WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
+        )
+        .bind(run_id.to_string())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(&error))?;
+        let read = |row: SqliteRow| {
+            Ok(ReceiptRecord {
+                run_id,
+                log_seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                sha256: row.try_get(1)?,
+                document: row.try_get(2)?,
+            })
+        };
+        row.map(read)
+            .transpose()
+            .map_err(|error: sqlx::Error| self.failed(&error))
+    }
+
+    /// Receipts without their documents, newest first; only those before that place in the log.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn receipts(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<ReceiptSummary>, StoreError> {
+        let query = sqlx::query(
+            "SELECT runs.run_id, log_seq, sha256, length(document)
+            FROM receipts JOIN runs ON runs.id = receipts.run
+            WHERE ?1 IS NULL OR log_seq < ?1
+            ORDER BY log_seq DESC LIMIT ?2",
+        )
+        .bind(before.map(number).transpose()?)
+        .bind(limit.min(MAX_PAGE_ROWS));
+        self.page(query, |row| {
+            let receipt = ReceiptSummary {
+                run_id: uuid_of(row.try_get(0)?, &self.path)?,
+                log_seq: row.try_get::<i64, _>(1)?.unsigned_abs(),
+                sha256: row.try_get(2)?,
+                bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
+            };
+            Ok((receipt, 0))
+        })
+        .await
+    }
+
+    /// A page of the log, from that place on.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn log_entries(
+        &self,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<LogRecord>, StoreError> {
+        let query =
+            sqlx::query("SELECT seq, entry, leaf FROM log WHERE seq >= ? ORDER BY seq LIMIT ?")
+                .bind(number(from_seq)?)
+                .bind(limit.min(MAX_PAGE_ROWS));
+        self.page(query, |row| {
+            let record = LogRecord {
+                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                entry: row.try_get(1)?,
+                leaf: hash_of(row.try_get(2)?, &self.path)?,
+            };
+            let size = record.entry.len();
+            Ok((record, size))
+        })
+        .await
+    }
+
+    /// The leaf hashes of the first `size` entries: what a proof is made of.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read, or does not have as many.
+    pub async fn leaf_hashes(&self, size: u64) -> Result<Vec<Hash>, StoreError> {
+        let rows: Vec<Vec<u8>> =
+            sqlx::query_scalar("SELECT leaf FROM log WHERE seq < ? ORDER BY seq")
+                .bind(number(size)?)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(&error))?;
+        if rows.len() as u64 != size {
+            return Err(StoreError::LogBroken {
+                path: self.path.clone(),
+                problem: format!("it has {} of {size} entries", rows.len()),
+            });
+        }
+        rows.iter().map(|leaf| hash_of(leaf, &self.path)).collect()
+    }
+
+    /// Checkpoints, newest first; only those of logs smaller than `before`.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn checkpoints(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<SignedCheckpoint>, StoreError> {
+        let query = sqlx::query(
+            "SELECT note FROM checkpoints WHERE ?1 IS NULL OR size < ?1
+            ORDER BY size DESC LIMIT ?2",
+        )
+        .bind(before.map(number).transpose()?)
+        .bind(limit.min(MAX_PAGE_ROWS));
+        self.page(query, |row| {
+            let note: &str = row.try_get(0)?;
+            let checkpoint = note.parse().map_err(|error| StoreError::LogBroken {
+                path: self.path.clone(),
+                problem: format!("a checkpoint cannot be read: {error}"),
+            })?;
+            Ok((checkpoint, note.len()))
+        })
+        .await
+    }
+
+    /// The newest checkpoint: it covers the whole log.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn latest_checkpoint(&self) -> Result<SignedCheckpoint, StoreError> {
+        let mut newest = self.checkpoints(None, 1).await?;
+        newest.pop().ok_or_else(|| StoreError::LogBroken {
+            path: self.path.clone(),
+            problem: "it has no checkpoint".to_owned(),
+        })
+    }
+
+    /// The public key that signs the log now.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn public_key(&self) -> Result<VerifyingKey, StoreError> {
+        let text: String = sqlx::query_scalar("SELECT key FROM head WHERE id = 1")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.parse_key(&text)
+    }
+
+    /// The public key the log began with: trusting it and following the rotations in the log leads to
+    /// the one that signs now.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn first_key(&self) -> Result<VerifyingKey, StoreError> {
+        let text: String = sqlx::query_scalar("SELECT first_key FROM head WHERE id = 1")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.parse_key(&text)
+    }
+
+    /// The runs without a receipt, oldest first: what there is to recover where no process has them.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn unfinished(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+                ended_at, outcome, idempotency_key,
+                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
+            FROM runs WHERE ended_at IS NULL ORDER BY id",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(&error))?;
+        let read = |row: &SqliteRow| {
+            let run = run_record(row, &self.path)?;
+            let own = self.token.as_ref() == Some(&run.owner);
+            Ok(UnfinishedRun {
+                owner_alive: own || owner::is_alive(&self.owners, &run.owner),
+                own,
+                events: row
+                    .try_get::<i64, _>(11)
+                    .map_err(|error| self.failed(&error))?
+                    .unsigned_abs(),
+                run,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Reads rows until there are enough bytes; holds no more than that.
+    async fn page<T>(
+        &self,
+        query: sqlx::query::Query<'_, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>,
+        mut read: impl FnMut(&SqliteRow) -> Result<(T, usize), Unreadable>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut rows = query.fetch(&self.pool);
+        let mut page = Vec::new();
+        let mut bytes: usize = 0;
+        while bytes < MAX_PAGE_BYTES {
+            let next = std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await;
+            let Some(row) = next else { break };
+            let row = row.map_err(|error| self.failed(&error))?;
+            let (item, size) = read(&row).map_err(|error| match error {
+                Unreadable::Row(error) => self.failed(&error),
+                Unreadable::Value(error) => error,
+            })?;
+            bytes = bytes.saturating_add(size);
+            page.push(item);
+        }
+        Ok(page)
+    }
+
+    pub(crate) async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    pub(crate) fn failed(&self, error: &sqlx::Error) -> StoreError {
+        match Failure::of(error) {
+            // A read that failed says nothing about writing.
+            Failure::Disk(problem) => Failure::Damaged(problem),
+            failure => failure,
+        }
+        .into_error(&self.path)
+    }
+
+    fn parse_key(&self, text: &str) -> Result<VerifyingKey, StoreError> {
+        text.parse().map_err(|error| StoreError::LogBroken {
+            path: self.path.clone(),
+            problem: format!("its key cannot be read: {error}"),
+        })
+    }
+}
+
+/// Why a row cannot be used.
+enum Unreadable {
+    Row(sqlx::Error),
+    Value(StoreError),
+}
+
+impl From<sqlx::Error> for Unreadable {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Row(error)
+    }
+}
+
+impl From<StoreError> for Unreadable {
+    fn from(error: StoreError) -> Self {
+        Self::Value(error)
+    }
+}
+
+fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
+    let read = || {
+        Ok((
+            RunRecord {
+                number: row.try_get(0)?,
+                run_id: Uuid::nil(),
+                accepted_at: Timestamp::from_unix_millis(row.try_get(2)?),
+                order_json: row.try_get(3)?,
+                order_sha256: row.try_get(4)?,
+                backend: row.try_get(5)?,
+                owner: row.try_get(6)?,
+                stage: row.try_get(7)?,
+                ended_at: row
+                    .try_get::<Option<i64>, _>(8)?
+                    .map(Timestamp::from_unix_millis),
+                outcome: row.try_get(9)?,
+                idempotency_key: row.try_get(10)?,
+            },
+            row.try_get::<&str, _>(1)?,
+        ))
+    };
+    let (run, run_id) =
+        read().map_err(|error: sqlx::Error| Failure::of(&error).into_error(path))?;
+    let run_id = uuid_of(run_id, path)?;
+    Ok(RunRecord { run_id, ..run })
+}
+
+fn uuid_of(text: &str, path: &Path) -> Result<Uuid, StoreError> {
+    text.parse()
+        .map_err(|error| damaged(path, "a run id", error))
+}
+
+fn hash_of(bytes: &[u8], path: &Path) -> Result<Hash, StoreError> {
+    bytes
+        .try_into()
+        .map_err(|error| damaged(path, "a leaf hash", error))
+}
+
+fn damaged(path: &Path, what: &str, error: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged {
+        path: path.to_owned(),
+        problem: format!("{what} cannot be read: {error}"),
+    }
+}

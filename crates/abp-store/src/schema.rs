@@ -1,0 +1,250 @@
+//! The database: how it is opened, what is in it, and how an older one becomes a newer one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+
+use crate::StoreError;
+use crate::error::Failure;
+
+/// Says "a store of ABP" in the header of the file: the bytes of `ABPs`.
+const APPLICATION_ID: i64 = 0x4142_5073;
+
+/// What makes each version out of the one before it; the first makes an empty database version 1.
+/// A step that was released is never changed.
+const STEPS: &[&str] = &["
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL UNIQUE,
+        idempotency_key TEXT UNIQUE,
+        accepted_at INTEGER NOT NULL,
+        work_order TEXT NOT NULL,
+        work_order_sha256 TEXT NOT NULL,
+        backend TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        stage TEXT,
+        ended_at INTEGER,
+        outcome TEXT
+    ) STRICT;
+    CREATE INDEX unfinished_runs ON runs (id) WHERE ended_at IS NULL;
+    CREATE INDEX staged_runs ON runs (id) WHERE stage IS NOT NULL;
+    CREATE TABLE events (
+        run INTEGER NOT NULL REFERENCES runs (id),
+        seq INTEGER NOT NULL,
+        json TEXT NOT NULL,
+        PRIMARY KEY (run, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE log (
+        seq INTEGER PRIMARY KEY,
+        entry TEXT NOT NULL,
+        leaf BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE receipts (
+        run INTEGER PRIMARY KEY REFERENCES runs (id),
+        log_seq INTEGER NOT NULL UNIQUE REFERENCES log (seq),
+        sha256 TEXT NOT NULL,
+        document BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE checkpoints (
+        size INTEGER PRIMARY KEY,
+        note TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE head (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        origin TEXT NOT NULL,
+        first_key TEXT NOT NULL,
+        key TEXT NOT NULL,
+        frontier TEXT NOT NULL,
+        probes INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+"];
+
+/// The version this release writes.
+pub(crate) fn version() -> i64 {
+    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
+}
+
+/// How every connection but the first look is opened.
+pub(crate) fn options(path: &Path, patience: Duration) -> SqliteConnectOptions {
+    bare(path)
+        .busy_timeout(patience)
+        .foreign_keys(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        // The writer does it, so that its failure is seen.
+        .pragma("wal_autocheckpoint", "0")
+        .pragma("journal_size_limit", "16777216")
+        .pragma("trusted_schema", "OFF")
+        .pragma("cell_size_check", "ON")
+}
+
+/// How connections that only read are opened.
+pub(crate) fn reading(path: &Path, patience: Duration) -> SqliteConnectOptions {
+    bare(path)
+        .read_only(true)
+        .busy_timeout(patience)
+        .pragma("trusted_schema", "OFF")
+        .pragma("cell_size_check", "ON")
+}
+
+fn bare(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .disable_statement_logging()
+}
+
+/// Looks at the version of a file without changing anything, and refuses what is not ours. An empty
+/// file has version 0.
+pub(crate) async fn inspect(path: &Path, patience: Duration) -> Result<usize, StoreError> {
+    let failed = |error: sqlx::Error| Failure::of(&error).into_error(path);
+    let looking = bare(path).busy_timeout(patience);
+    let found = match look(looking.clone().read_only(true)).await {
+        // A process died while it made the database. What it left half done can only be undone by a
+        // connection that may write, and nothing that was ever reported as done is in it.
+        Err(error) if is_hot_journal(&error) => look(looking).await,
+        found => found,
+    };
+    judge(path, &found.map_err(failed)?, version())
+}
+
+async fn look(options: SqliteConnectOptions) -> Result<Standing, sqlx::Error> {
+    let mut connection = options.connect().await?;
+    let found = standing(&mut connection).await;
+    // Nothing was written, so there is nothing that closing could lose.
+    drop(connection.close().await);
+    found
+}
+
+/// `SQLITE_READONLY_ROLLBACK`: a journal waits to be rolled back, and reading alone may not do it.
+fn is_hot_journal(error: &sqlx::Error) -> bool {
+    const READONLY_ROLLBACK: &str = "776";
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == READONLY_ROLLBACK)
+}
+
+/// Brings a database to the version of this release, in one transaction.
+pub(crate) async fn migrate(
+    connection: &mut SqliteConnection,
+    path: &Path,
+) -> Result<(), StoreError> {
+    migrate_by(connection, path, STEPS).await
+}
+
+/// A write must not meet a database that another process has since made a newer one.
+pub(crate) async fn require_current(
+    connection: &mut SqliteConnection,
+    path: &Path,
+) -> Result<(), Blocked> {
+    let found: i64 = sqlx::query_scalar("PRAGMA user_version")
+        .fetch_one(connection)
+        .await?;
+    if found == version() {
+        return Ok(());
+    }
+    Err(Blocked::Refused(StoreError::NewerVersion {
+        path: path.to_owned(),
+        found,
+        supported: version(),
+    }))
+}
+
+/// Why a transaction goes no further.
+#[derive(Debug)]
+pub(crate) enum Blocked {
+    /// The database said no.
+    Database(sqlx::Error),
+    /// We say no.
+    Refused(StoreError),
+}
+
+impl From<sqlx::Error> for Blocked {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<StoreError> for Blocked {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// What the header says, and whether there is anything in the database.
+struct Standing {
+    application: i64,
+    version: i64,
+    tables: i64,
+}
+
+async fn standing(connection: &mut SqliteConnection) -> Result<Standing, sqlx::Error> {
+    let row = sqlx::query(
+        "SELECT (SELECT application_id FROM pragma_application_id),
+                (SELECT user_version FROM pragma_user_version),
+                (SELECT count(*) FROM sqlite_schema)",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Standing {
+        application: row.try_get(0)?,
+        version: row.try_get(1)?,
+        tables: row.try_get(2)?,
+    })
+}
+
+/// The version of a database of ours; 0 where it is empty.
+fn judge(path: &Path, found: &Standing, supported: i64) -> Result<usize, StoreError> {
+    let Standing {
+        application,
+        version,
+        tables,
+    } = *found;
+    match (application, version) {
+        (0, 0) if tables == 0 => Ok(0),
+        (APPLICATION_ID, version) if version > supported => Err(StoreError::NewerVersion {
+            path: path.to_owned(),
+            found: version,
+            supported,
+        }),
+        (APPLICATION_ID, version) => usize::try_from(version).map_err(|_| StoreError::Foreign {
+            path: path.to_owned(),
+        }),
+        _ => Err(StoreError::Foreign {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+async fn migrate_by(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    steps: &[&'static str],
+) -> Result<(), StoreError> {
+    let failed = |error: sqlx::Error| Failure::of(&error).into_error(path);
+    let supported = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    let mut transaction = connection
+        .begin_with("BEGIN IMMEDIATE")
+        .await
+        .map_err(failed)?;
+    let found = standing(&mut transaction).await.map_err(failed)?;
+    let done = judge(path, &found, supported)?;
+    for step in steps.iter().skip(done) {
+        sqlx::raw_sql(*step)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+    }
+    if done < steps.len() {
+        let mark =
+            format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {supported};");
+        sqlx::raw_sql(AssertSqlSafe(mark))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)
+}

@@ -1,0 +1,172 @@
+//! Processes that die, and processes that write at the same time.
+
+use std::time::Duration;
+
+use abp_store::{Store, StoreError};
+use uuid::Uuid;
+
+use crate::lab::{accepted, append, assert_sound, count_events, finish, open};
+use crate::peer::{Peer, has};
+
+/// How many events were acknowledged, by what a process said.
+fn acked(said: &[String]) -> u64 {
+    said.iter().filter(|line| line.starts_with("ack ")).count() as u64
+}
+
+/// F2: what was acknowledged is there, however the process ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f2_what_was_acknowledged_survives_a_kill() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for round in 0..25_u64 {
+        let mut peer = Peer::start(&[], "append for ever", dir.path());
+        let run = peer.run_id();
+        let mut said = Vec::new();
+        for _ in 0..round * 3 {
+            said.extend(peer.say());
+        }
+        tokio::time::sleep(Duration::from_micros(round * 137)).await;
+        said.extend(peer.kill());
+        let store = open(dir.path()).await;
+        let (acked, found) = (acked(&said), count_events(&store, run).await);
+        assert!(
+            found >= acked,
+            "round {round}: {acked} acknowledged, {found} found"
+        );
+        assert!(store.adopt(run).await.expect("a run"), "round {round}");
+        append(&store, run, found).await.expect("continues");
+        finish(&store, run).await.expect("ends");
+        store.close().await;
+    }
+    let store = open(dir.path()).await;
+    assert_sound(&store).await;
+    assert_eq!(store.receipts(None, 100).await.expect("receipts").len(), 25);
+}
+
+/// E13: killed at every sync of a run's life, a run is unknown, unfinished or over; never two ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e13_a_kill_at_any_sync_leaves_at_most_one_receipt() {
+    if !has("strace") {
+        abp_testkit::skip("a kill at every sync of a run", "strace is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    open(dir.path()).await.close().await;
+    for sync in 1.. {
+        let inject = format!("inject=fsync,fdatasync:signal=KILL:when={sync}");
+        let peer = Peer::start(
+            &["strace", "-f", "-qq", "-e", &inject],
+            "one life",
+            dir.path(),
+        );
+        let said = peer.rest();
+        let over = said.iter().any(|line| line == "end");
+        let run: Option<Uuid> = said
+            .first()
+            .and_then(|line| line.strip_prefix("run ")?.parse().ok());
+        let store = open(dir.path()).await;
+        if let Some(run) = run {
+            let found = store.run(run).await.expect("readable").expect("accepted");
+            assert!(
+                count_events(&store, run).await >= acked(&said),
+                "sync {sync}"
+            );
+            assert!(!over || found.ended_at.is_some(), "sync {sync}");
+        }
+        for left in store.unfinished().await.expect("readable") {
+            assert!(!left.owner_alive, "sync {sync}");
+            assert!(store.adopt(left.run.run_id).await.expect("a run"));
+            finish(&store, left.run.run_id).await.expect("ends");
+        }
+        assert_sound(&store).await;
+        store.close().await;
+        if over {
+            assert!(
+                sync > 7,
+                "a start, five events and an end are synced each: {sync}"
+            );
+            return;
+        }
+    }
+}
+
+/// Two processes and this one append to one log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_share_one_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let peers = ["thirty runs"; 2].map(|part| Peer::start(&[], part, dir.path()));
+    let store = open(dir.path()).await;
+    let mut runs = Vec::new();
+    for _ in 0..10 {
+        let run = accepted(&store).await;
+        append(&store, run, 0).await.expect("durable");
+        finish(&store, run).await.expect("ends");
+        runs.push((run, 1));
+    }
+    for peer in peers {
+        let said = peer.rest();
+        assert_eq!(said.iter().filter(|line| *line == "end").count(), 30);
+        let theirs = said.iter().filter_map(|line| line.strip_prefix("run "));
+        runs.extend(theirs.map(|id| (id.parse().expect("an id"), 5)));
+    }
+    for (run, events) in runs {
+        assert_eq!(count_events(&store, run).await, events);
+        assert!(store.receipt(run).await.expect("readable").is_some());
+    }
+    assert_eq!(store.leaf_hashes(140).await.expect("leaves").len(), 140);
+    assert_sound(&store).await;
+}
+
+/// A run is its process's as long as that lives; then it is exactly one other's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_process_recovers_what_a_dead_one_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut peer = Peer::start(&[], "append for ever", dir.path());
+    let run = peer.run_id();
+    let mut stores: Vec<Store> = Vec::new();
+    for _ in 0..4 {
+        stores.push(open(dir.path()).await);
+    }
+    let own = accepted(&stores[0]).await;
+    let list = stores[0].unfinished().await.expect("readable");
+    let seen: Vec<_> = list
+        .iter()
+        .map(|left| (left.run.run_id, left.own, left.owner_alive))
+        .collect();
+    assert_eq!(seen, [(run, false, true), (own, true, true)]);
+    for store in &stores {
+        assert!(!store.adopt(run).await.expect("a run"));
+        assert!(!store.adopt(own).await.expect("a run"));
+    }
+    let acked = acked(&peer.kill());
+    let left = stores[1].unfinished().await.expect("readable");
+    assert!(!left[0].owner_alive && left[0].events >= acked);
+    let mut racing = Vec::new();
+    for store in &stores {
+        let store = store.clone();
+        racing.push(tokio::spawn(async move {
+            store.adopt(run).await.expect("a run")
+        }));
+    }
+    let mut winners = Vec::new();
+    for (place, task) in racing.into_iter().enumerate() {
+        if task.await.expect("no panic") {
+            winners.push(place);
+        }
+    }
+    let [winner] = winners[..] else {
+        panic!("taken by {winners:?}")
+    };
+    for (place, store) in stores
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| *place != winner)
+    {
+        let refused = finish(store, run).await.expect_err("not theirs");
+        assert!(
+            matches!(refused, StoreError::NotOwner(_)),
+            "{place}: {refused}"
+        );
+    }
+    finish(&stores[winner], run).await.expect("recovered");
+    assert_sound(&stores[0]).await;
+}

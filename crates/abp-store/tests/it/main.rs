@@ -1,0 +1,18 @@
+//! The store against a real disk: its rules, its faults, and other processes.
+
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod disk;
+#[cfg(test)]
+mod journal;
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod law;
+#[cfg(test)]
+mod peer;
+#[cfg(test)]
+mod trust;

@@ -1,0 +1,158 @@
+//! Other processes: this test binary, started again to play a part.
+
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use abp_store::{Store, StoreError};
+use uuid::Uuid;
+
+use crate::lab::{accepted, append, finish, open};
+
+const PART: &str = "ABP_STORE_TEST_PART";
+const DIR: &str = "ABP_STORE_TEST_DIR";
+
+/// A process that plays a part and says what it did, line by line.
+pub(crate) struct Peer {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Peer {
+    /// Starts a process; `through` is a command to start it with, such as a tracer.
+    pub(crate) fn start(through: &[&str], part: &str, dir: &Path) -> Self {
+        let own = std::env::current_exe().expect("a path");
+        let own = own.to_str().expect("a plain path");
+        let words: Vec<&str> = [
+            through,
+            &[own, "--exact", "peer::plays_its_part", "--nocapture"],
+        ]
+        .concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .env(PART, part)
+            .env(DIR, dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a process");
+        let stdout = child.stdout.take().expect("its output");
+        Self {
+            child,
+            lines: BufReader::new(stdout).lines(),
+        }
+    }
+
+    /// The next thing it says; `None` when it ended.
+    pub(crate) fn say(&mut self) -> Option<String> {
+        loop {
+            let line = self.lines.next()?.expect("text");
+            if let Some((_, said)) = line.split_once("peer: ") {
+                return Some(said.to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn run_id(&mut self) -> Uuid {
+        let said = self.say().expect("its run");
+        let id = said.strip_prefix("run ").expect("a run");
+        id.parse().expect("an id")
+    }
+
+    /// Kills it as hard as can be, and returns what it still said.
+    pub(crate) fn kill(mut self) -> Vec<String> {
+        self.child.kill().expect("killed");
+        self.rest()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn rest(mut self) -> Vec<String> {
+        let said = std::iter::from_fn(|| self.say()).collect();
+        self.child.wait().expect("its end");
+        said
+    }
+}
+
+/// Whether a command can be started.
+pub(crate) fn has(command: &str) -> bool {
+    let mut trial = Command::new(command);
+    trial
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    trial.status().is_ok_and(|status| status.success())
+}
+
+fn say(words: &str) {
+    // Written to the stream itself, and at once: the parent may kill us at any moment.
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "peer: {words}").expect("the parent listens");
+    out.flush().expect("the parent listens");
+}
+
+/// Plays the part named in the environment; does nothing where none is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plays_its_part() {
+    let (Ok(part), Some(dir)) = (std::env::var(PART), std::env::var_os(DIR)) else {
+        return;
+    };
+    let store = open(Path::new(&dir)).await;
+    match part.as_str() {
+        "append for ever" => append_for_ever(&store).await,
+        "a hundred events" => some_events(&store, 100).await,
+        "thirty runs" => {
+            for _ in 0..30 {
+                one_life(&store).await.expect("a whole run");
+            }
+        }
+        "one life" => one_life(&store).await.expect("a whole run"),
+        other => panic!("no part is named {other}"),
+    }
+    store.close().await;
+}
+
+async fn append_for_ever(store: &Store) {
+    let run = accepted(store).await;
+    say(&format!("run {run}"));
+    for seq in 0.. {
+        append(store, run, seq).await.expect("durable");
+        say(&format!("ack {seq}"));
+    }
+}
+
+/// Appends, and tries the same event again until it is taken.
+async fn some_events(store: &Store, count: u64) {
+    let run = accepted(store).await;
+    say(&format!("run {run}"));
+    let mut seq = 0;
+    while seq < count {
+        match append(store, run, seq).await {
+            Ok(()) => {
+                say(&format!("ack {seq}"));
+                seq += 1;
+            }
+            Err(error) => {
+                say(&format!(
+                    "fail {seq} {} {:?}",
+                    error.code(),
+                    store.health().state
+                ));
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+    finish(store, run).await.expect("ended");
+}
+
+async fn one_life(store: &Store) -> Result<(), StoreError> {
+    let run = accepted(store).await;
+    say(&format!("run {run}"));
+    for seq in 0..5 {
+        append(store, run, seq).await?;
+        say(&format!("ack {seq}"));
+    }
+    finish(store, run).await?;
+    say("end");
+    Ok(())
+}

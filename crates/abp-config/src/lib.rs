@@ -1,0 +1,44 @@
+//! Configuration: `backplane.toml` in layers, values with their origin, problems with their place.
+//!
+//! [`load`] merges defaults, the user's file, the project's file, the operator's file, environment
+//! and flags, in that order; [`Sources`] says where they are. The result is a plain [`Config`] and,
+//! for each value, the [`Origin`] it came from. What is wrong is reported all at once, as
+//! [`Diagnostic`]s that point at the line.
+//!
+//! A single value is taken from the highest layer that sets it. A named table (a backend, a policy,
+//! a price table, an emulation) is taken whole from the highest layer that has the name, so that two
+//! layers never blend into a policy or a command that nobody wrote. Restrictions add up.
+//!
+//! Keys that nobody knows are warnings, and errors in [`Sources::strict`] mode; within policies,
+//! restrictions and prices they are always errors, because a rule that is not read leaves a run
+//! freer than somebody meant it to be. Keys of earlier versions are never reinterpreted: they have
+//! no effect, and the warning names what replaces them.
+//!
+//! Invariants:
+//! - A project file comes with a repository, so it is somebody else's input. It can choose one of
+//!   the backends that are there, unless the user chose one, and it can restrict what runs may do.
+//!   Everything else in it is ignored with a warning: commands, addresses, keys and where state
+//!   lives because they run or redirect things, policies and prices because they could loosen a
+//!   limit, emulations because they put text into prompts.
+//! - A relative path of a file starts at that file, never at the current directory.
+//! - Values of environment variables for backends, and lines that seem to hold a secret, are not
+//!   repeated in messages or in [`render_toml`] and [`render_json`].
+
+mod check;
+mod diagnostic;
+mod document;
+mod load;
+mod model;
+mod settings;
+mod show;
+mod sources;
+mod template;
+mod walk;
+
+pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
+pub use load::{Loaded, load};
+pub use model::{BackendConfig, Config, LogLevel, PriceEntry, Restrictions};
+pub use settings::{Setting, settings};
+pub use show::{render_json, render_toml};
+pub use sources::{Layer, Origin, Override, Sources};
+pub use template::{project_template, template};

@@ -1,0 +1,222 @@
+//! What can be configured.
+//!
+//! Each setting says who reads it. `bind_address` and `port` wait for the daemon, sidecars for a
+//! release that can start them; everything else is for the command line.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use abp_core::{Capability, EmulationStrategy, PolicyProfile};
+use abp_emulation::EmulationConfig;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+
+/// The effective configuration; its serialised form is that of `backplane.toml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The backend of a run that names none; `auto` is whichever fits best. Read by `abp run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_backend: Option<String>,
+    /// The policy, from `[policies]`, of a run that brings none. Read by `abp run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_policy: Option<String>,
+    /// The price table, from `[prices]`, of a run that names none. Read by `abp run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_prices: Option<String>,
+    /// Where stages and receipts are kept. Read by `abp run`.
+    pub state_dir: PathBuf,
+    /// What is logged to standard error. Read by every command; `RUST_LOG` and `--debug` win.
+    pub log_level: LogLevel,
+    /// How long a request for approval waits for an answer before it counts as denied, in seconds.
+    /// Read by `abp run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub approval_timeout_secs: Option<u32>,
+    /// The address the daemon listens on. Read by the daemon.
+    pub bind_address: IpAddr,
+    /// The port the daemon listens on. Read by the daemon.
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
+    /// `abp run`.
+    pub restrictions: Restrictions,
+    /// Backends by name. Read by `abp run` and `abp backends`.
+    pub backends: BTreeMap<String, BackendConfig>,
+    /// Policies by name. Read by `abp run`.
+    pub policies: BTreeMap<String, PolicyProfile>,
+    /// Price tables by name, each with prices by model; `*` is every other model. Read by
+    /// `abp run`.
+    pub prices: BTreeMap<String, BTreeMap<String, PriceEntry>>,
+    /// Emulation strategies that replace the defaults. Read by `abp run`.
+    #[schemars(extend("additionalProperties" = false))]
+    pub emulation: BTreeMap<Capability, EmulationStrategy>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            default_backend: None,
+            default_policy: None,
+            default_prices: None,
+            state_dir: PathBuf::from(".agent-backplane"),
+            log_level: LogLevel::Warn,
+            approval_timeout_secs: None,
+            bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8088,
+            restrictions: Restrictions::default(),
+            backends: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            emulation: BTreeMap::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The JSON schema of `backplane.toml`.
+    #[must_use]
+    pub fn json_schema() -> serde_json::Value {
+        SchemaGenerator::default()
+            .into_root_schema_for::<Self>()
+            .to_value()
+    }
+
+    /// The emulation strategies in the form a plan takes.
+    #[must_use]
+    pub fn emulation_config(&self) -> EmulationConfig {
+        let mut config = EmulationConfig::new();
+        for (capability, strategy) in &self.emulation {
+            config.set(capability.clone(), strategy.clone());
+        }
+        config
+    }
+}
+
+/// How much is logged.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Failures.
+    Error,
+    /// And what somebody should know.
+    Warn,
+    /// And the steps taken.
+    Info,
+    /// And why.
+    Debug,
+    /// And everything else.
+    Trace,
+}
+
+impl LogLevel {
+    /// The level as it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Patterns that are added to the policy of every run.
+///
+/// There is no allow list here: adding to one would permit more, not less.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Restrictions {
+    /// Tools that may not be used.
+    pub disallowed_tools: Vec<String>,
+    /// Paths that may not be read.
+    pub deny_read: Vec<String>,
+    /// Paths that may not be written.
+    pub deny_write: Vec<String>,
+    /// Hosts that may not be reached.
+    pub deny_network: Vec<String>,
+    /// Tools that need a person's approval.
+    pub require_approval_for: Vec<String>,
+}
+
+impl Restrictions {
+    /// Adds the restrictions to a policy. Patterns that it has already are not repeated.
+    pub fn apply(&self, policy: &mut PolicyProfile) {
+        let pairs = [
+            (&self.disallowed_tools, &mut policy.disallowed_tools),
+            (&self.deny_read, &mut policy.deny_read),
+            (&self.deny_write, &mut policy.deny_write),
+            (&self.deny_network, &mut policy.deny_network),
+            (&self.require_approval_for, &mut policy.require_approval_for),
+        ];
+        for (added, list) in pairs {
+            for pattern in added {
+                if !list.contains(pattern) {
+                    list.push(pattern.clone());
+                }
+            }
+        }
+    }
+}
+
+/// A backend that the operator set up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum BackendConfig {
+    /// The embedded backend under another name.
+    Mock {
+        /// The script it plays (JSON); the demonstration when omitted. Read by `abp run` and
+        /// `abp backends`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        script: Option<PathBuf>,
+        /// Preference among backends that fit equally well; higher is better. Wins over the
+        /// script's own. Read by `abp run --backend auto`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        priority: Option<u32>,
+    },
+    /// A process that speaks the sidecar protocol. `abp run` and `abp backends` read it, and say
+    /// that this release cannot start one.
+    Sidecar {
+        /// The program: a name on the search path, or a path.
+        command: String,
+        /// Its arguments.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        args: Vec<String>,
+        /// Its environment variables, in addition to what every sidecar gets.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        env: BTreeMap<String, String>,
+        /// The longest a run on it may take, in seconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 86_400))]
+        timeout_secs: Option<u32>,
+        /// Preference among backends that fit equally well; higher is better.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        priority: Option<u32>,
+    },
+}
+
+/// What a model costs, in dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PriceEntry {
+    /// For a million tokens read.
+    #[schemars(range(min = 0))]
+    pub input_usd_per_mtok: f64,
+    /// For a million tokens written.
+    #[schemars(range(min = 0))]
+    pub output_usd_per_mtok: f64,
+    /// For a million tokens read from a cache.
+    #[schemars(range(min = 0))]
+    pub cache_read_usd_per_mtok: f64,
+    /// For a million tokens written to a cache.
+    #[schemars(range(min = 0))]
+    pub cache_write_usd_per_mtok: f64,
+    /// For one request, where a vendor bills by request.
+    #[schemars(range(min = 0))]
+    pub request_usd: f64,
+}

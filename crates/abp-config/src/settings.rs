@@ -1,0 +1,271 @@
+//! The table of settings: what exists, of which type, and who may set it.
+//!
+//! Reading, unknown keys, the environment and the rules for project files all come from this table;
+//! a test holds it against the JSON schema of [`Config`](crate::Config).
+
+/// In a path: any name.
+pub(crate) const ANY: &str = "*";
+
+/// Everything that can be set.
+#[must_use]
+pub fn settings() -> &'static [Setting] {
+    SETTINGS
+}
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub(crate) path: &'static [&'static str],
+    pub(crate) kind: Kind,
+    project: bool,
+    env: Option<&'static str>,
+}
+
+impl Setting {
+    /// The dotted key, with `*` for any name.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.path.join(".")
+    }
+
+    /// The environment variable that sets it.
+    #[must_use]
+    pub const fn env(&self) -> Option<&'static str> {
+        self.env
+    }
+
+    /// Whether a project file may set it.
+    #[must_use]
+    pub const fn project_may_set(&self) -> bool {
+        self.project
+    }
+
+    /// What replaces it, where it is no longer read.
+    #[must_use]
+    pub const fn successor(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Deprecated { successor } => Some(successor),
+            _ => None,
+        }
+    }
+
+    const fn env_name(mut self, name: &'static str) -> Self {
+        self.env = Some(name);
+        self
+    }
+
+    const fn project(mut self) -> Self {
+        self.project = true;
+        self
+    }
+}
+
+/// What a value must be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    /// Any text.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A whole number within limits; above `doubtful` it is probably a mistake.
+    Integer { min: i64, max: i64, doubtful: i64 },
+    /// An amount of money, zero or more.
+    Dollars,
+    /// A path.
+    Path,
+    /// A program: a name on the search path, or a path.
+    Command,
+    /// An IP address.
+    Address,
+    /// A list of texts.
+    Texts,
+    /// A list of patterns, compiled as the policy list of the same name.
+    Patterns,
+    /// No longer read.
+    Deprecated { successor: &'static str },
+}
+
+const SECONDS: Kind = Kind::Integer {
+    min: 1,
+    max: 86_400,
+    doubtful: 3_600,
+};
+const PRIORITY: Kind = Kind::Integer {
+    min: 0,
+    max: u32::MAX as i64,
+    doubtful: i64::MAX,
+};
+const PORT: Kind = Kind::Integer {
+    min: 1,
+    max: u16::MAX as i64,
+    doubtful: i64::MAX,
+};
+
+const fn setting(path: &'static [&'static str], kind: Kind) -> Setting {
+    Setting {
+        path,
+        kind,
+        project: false,
+        env: None,
+    }
+}
+
+const fn restriction(path: &'static [&'static str]) -> Setting {
+    setting(path, Kind::Patterns).project()
+}
+
+const fn policy_list(path: &'static [&'static str]) -> Setting {
+    setting(path, Kind::Patterns)
+}
+
+const fn price(path: &'static [&'static str]) -> Setting {
+    setting(path, Kind::Dollars)
+}
+
+const fn deprecated(path: &'static [&'static str], successor: &'static str) -> Setting {
+    setting(path, Kind::Deprecated { successor })
+}
+
+const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+const SETTINGS: &[Setting] = &[
+    setting(&["default_backend"], Kind::Text)
+        .env_name("ABP_DEFAULT_BACKEND")
+        .project(),
+    setting(&["default_policy"], Kind::Text).env_name("ABP_DEFAULT_POLICY"),
+    setting(&["default_prices"], Kind::Text).env_name("ABP_DEFAULT_PRICES"),
+    setting(&["state_dir"], Kind::Path).env_name("ABP_HOME"),
+    setting(&["log_level"], Kind::Choice(LEVELS)).env_name("ABP_LOG_LEVEL"),
+    setting(&["approval_timeout_secs"], SECONDS).env_name("ABP_APPROVAL_TIMEOUT_SECS"),
+    setting(&["bind_address"], Kind::Address).env_name("ABP_BIND_ADDRESS"),
+    setting(&["port"], PORT).env_name("ABP_PORT"),
+    restriction(&["restrictions", "disallowed_tools"]),
+    restriction(&["restrictions", "deny_read"]),
+    restriction(&["restrictions", "deny_write"]),
+    restriction(&["restrictions", "deny_network"]),
+    restriction(&["restrictions", "require_approval_for"]),
+    setting(
+        &["backends", ANY, "type"],
+        Kind::Choice(&["mock", "sidecar"]),
+    ),
+    setting(&["backends", ANY, "script"], Kind::Path),
+    setting(&["backends", ANY, "command"], Kind::Command),
+    setting(&["backends", ANY, "args"], Kind::Texts),
+    setting(&["backends", ANY, "env", ANY], Kind::Text),
+    setting(&["backends", ANY, "timeout_secs"], SECONDS),
+    setting(&["backends", ANY, "priority"], PRIORITY),
+    policy_list(&["policies", ANY, "allowed_tools"]),
+    policy_list(&["policies", ANY, "disallowed_tools"]),
+    policy_list(&["policies", ANY, "deny_read"]),
+    policy_list(&["policies", ANY, "deny_write"]),
+    policy_list(&["policies", ANY, "allow_network"]),
+    policy_list(&["policies", ANY, "deny_network"]),
+    policy_list(&["policies", ANY, "require_approval_for"]),
+    price(&["prices", ANY, ANY, "input_usd_per_mtok"]),
+    price(&["prices", ANY, ANY, "output_usd_per_mtok"]),
+    price(&["prices", ANY, ANY, "cache_read_usd_per_mtok"]),
+    price(&["prices", ANY, ANY, "cache_write_usd_per_mtok"]),
+    price(&["prices", ANY, ANY, "request_usd"]),
+    setting(
+        &["emulation", ANY, "type"],
+        Kind::Choice(&["system_prompt_injection", "post_processing", "disabled"]),
+    ),
+    setting(&["emulation", ANY, "prompt"], Kind::Text),
+    setting(&["emulation", ANY, "detail"], Kind::Text),
+    setting(&["emulation", ANY, "reason"], Kind::Text),
+    deprecated(
+        &["receipts_dir"],
+        "set `state_dir`; receipts are in its directory `receipts`",
+    )
+    .env_name("ABP_RECEIPTS_DIR"),
+    deprecated(
+        &["workspace_dir"],
+        "set `state_dir`; staged workspaces are below it",
+    )
+    .env_name("ABP_WORKSPACE_DIR"),
+    deprecated(
+        &["policy_profiles"],
+        "write each profile as a table `[policies.NAME]` and name one in `default_policy`",
+    ),
+];
+
+/// The keys that a table with a `type` may have.
+#[derive(Debug)]
+pub(crate) struct Variant {
+    pub(crate) table: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) required: &'static [&'static str],
+    pub(crate) optional: &'static [&'static str],
+}
+
+const fn variant(
+    table: &'static str,
+    name: &'static str,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+) -> Variant {
+    Variant {
+        table,
+        name,
+        required,
+        optional,
+    }
+}
+
+pub(crate) const VARIANTS: &[Variant] = &[
+    variant("backends", "mock", &[], &["script", "priority"]),
+    variant(
+        "backends",
+        "sidecar",
+        &["command"],
+        &["args", "env", "timeout_secs", "priority"],
+    ),
+    variant("emulation", "system_prompt_injection", &["prompt"], &[]),
+    variant("emulation", "post_processing", &["detail"], &[]),
+    variant("emulation", "disabled", &["reason"], &[]),
+];
+
+/// The settings below a path.
+pub(crate) fn below<'a>(path: &'a [&'static str]) -> impl Iterator<Item = &'static Setting> + 'a {
+    SETTINGS
+        .iter()
+        .filter(|setting| setting.path.starts_with(path))
+}
+
+/// The setting of exactly this path.
+pub(crate) fn find(path: &[&str]) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.path == path)
+}
+
+/// A path as a dotted key, with quotes where TOML needs them.
+pub(crate) fn dotted<S: AsRef<str>>(path: &[S]) -> String {
+    let parts: Vec<_> = path.iter().map(|part| key_text(part.as_ref())).collect();
+    parts.join(".")
+}
+
+/// A key as TOML.
+pub(crate) fn key_text(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else {
+        string_text(key)
+    }
+}
+
+/// A text as a TOML string on one line.
+pub(crate) fn string_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

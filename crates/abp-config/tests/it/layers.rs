@@ -1,0 +1,328 @@
+//! Which layer wins, and what a project file may do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use abp_config::{
+    BackendConfig, Config, ConfigErrors, Loaded, Origin, Override, Problem, Sources, load,
+};
+use abp_core::PolicyProfile;
+use tempfile::TempDir;
+
+const USER: &str = r#"
+default_backend = "agent"
+default_policy = "house"
+state_dir = "state"
+log_level = "info"
+[restrictions]
+deny_read = ["a", "b"]
+[policies.house]
+deny_read = ["**/.env"]
+[backends.agent]
+type = "sidecar"
+command = "bin/agent"
+[backends.agent.env]
+TOKEN = "not-to-be-shown"
+[backends.play]
+type = "mock"
+script = "play.json"
+[prices.list."gpt-4.1"]
+input_usd_per_mtok = 3
+"#;
+
+/// A directory with a user's, a project's and an operator's file; empty texts make no file.
+fn sources(user: &str, project: &str, operator: &str) -> (TempDir, Sources) {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        if !text.is_empty() {
+            fs::write(&path, text).unwrap();
+        }
+        path
+    };
+    let sources = Sources {
+        user: Some(write("user.toml", user)),
+        project: Some(write("project.toml", project)),
+        operator: (!operator.is_empty()).then(|| write("operator.toml", operator)),
+        ..Sources::default()
+    };
+    (dir, sources)
+}
+
+fn load_three(user: &str, project: &str, operator: &str) -> Result<Loaded, ConfigErrors> {
+    let (_dir, sources) = sources(user, project, operator);
+    load(&sources)
+}
+
+fn problems(loaded: &Loaded) -> Vec<Problem> {
+    loaded.warnings.iter().map(|one| one.problem).collect()
+}
+
+#[test]
+fn nothing_at_all_is_the_default() {
+    let loaded = load_three("", "", "").unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert!(loaded.warnings.is_empty() && loaded.files.is_empty());
+    assert_eq!(loaded.origins["port"], Origin::Default);
+}
+
+#[test]
+fn each_layer_wins_over_the_one_below() {
+    let (_dir, mut sources) = sources(USER, "", "log_level = \"debug\"\nport = 1\n");
+    let level = |sources: &Sources| {
+        let loaded = load(sources).unwrap();
+        let origin = loaded.origins["log_level"].to_string();
+        (loaded.config.log_level.as_str(), origin)
+    };
+    let (value, origin) = level(&sources);
+    assert!(
+        value == "debug" && origin.ends_with("operator.toml:1"),
+        "{origin}"
+    );
+    sources.env = env(&[
+        ("ABP_LOG_LEVEL", "trace"),
+        ("ABP_PORT", ""),
+        ("ABP_HOME", "~/x"),
+        ("HOME", "/h"),
+    ]);
+    assert_eq!(level(&sources), ("trace", "env ABP_LOG_LEVEL".to_owned()));
+    sources.overrides = vec![Override {
+        key: "log_level".to_owned(),
+        value: "error".to_owned(),
+        flag: "--log-level".to_owned(),
+    }];
+    assert_eq!(level(&sources), ("error", "flag --log-level".to_owned()));
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.config.state_dir, Path::new("/h/x"));
+    assert_eq!(loaded.config.port, 1, "an empty variable is not set");
+    sources.operator = None;
+    assert_eq!(load(&sources).unwrap().config.port, 8088);
+}
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+#[test]
+fn named_tables_are_replaced_whole_and_restrictions_add_up() {
+    let operator = r#"
+        [restrictions]
+        deny_read = ["c", "a"]
+        [policies.house]
+        deny_write = ["x"]
+        [backends.agent]
+        type = "mock"
+    "#;
+    let project = "[restrictions]\ndeny_read = ['d']\n";
+    let loaded = load_three(USER, project, operator).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.restrictions.deny_read, ["a", "b", "d", "c"]);
+    assert!(
+        loaded.origins["restrictions.deny_read[2]"]
+            .to_string()
+            .ends_with("project.toml:2")
+    );
+    assert!(config.policies["house"].deny_read.is_empty());
+    assert!(matches!(
+        config.backends["agent"],
+        BackendConfig::Mock { .. }
+    ));
+    assert_eq!(config.prices["list"]["gpt-4.1"].input_usd_per_mtok, 3.0);
+    assert!(
+        loaded
+            .origins
+            .contains_key("prices.list.\"gpt-4.1\".input_usd_per_mtok")
+    );
+    let mut policy = PolicyProfile {
+        deny_read: vec!["b".to_owned()],
+        ..PolicyProfile::default()
+    };
+    config.restrictions.apply(&mut policy);
+    assert_eq!(policy.deny_read, ["b", "a", "d", "c"]);
+}
+
+#[test]
+fn paths_start_at_their_file() {
+    let (dir, sources) = sources(USER, "", "");
+    let config = load(&sources).unwrap().config;
+    assert_eq!(config.state_dir, dir.path().join("state"));
+    let BackendConfig::Mock { script, .. } = &config.backends["play"] else {
+        panic!("{config:?}");
+    };
+    assert_eq!(*script, Some(dir.path().join("play.json")));
+    let BackendConfig::Sidecar { command, .. } = &config.backends["agent"] else {
+        panic!("{config:?}");
+    };
+    assert_eq!(Path::new(command), dir.path().join("bin/agent"));
+}
+
+#[test]
+fn b9_a_project_file_cannot_take_over() {
+    let project = fs::read_to_string("../../fixtures/config/project.toml").unwrap();
+    let (dir, sources) = sources(USER, &project, "");
+    let with = load(&sources).unwrap();
+    fs::remove_file(dir.path().join("project.toml")).unwrap();
+    let mut without = load(&sources).unwrap().config;
+    without.restrictions.deny_write = vec!["migrations/**".to_owned()];
+    assert_eq!(with.config, without, "only the restriction is taken");
+    let refused = problems(&with)
+        .iter()
+        .filter(|one| **one == Problem::Refused)
+        .count();
+    assert_eq!(refused, 10, "{:#?}", with.warnings);
+    assert!(with.warnings.iter().all(|one| match &one.origin {
+        Some(Origin::File { path, line, .. }) => path.ends_with("project.toml") && *line > 0,
+        _ => false,
+    }));
+}
+
+#[test]
+fn a_project_chooses_a_backend_where_the_user_did_not() {
+    let backend = "[backends.agent]\ntype = 'mock'\n";
+    let user_chose = format!("default_backend = 'mock'\n{backend}");
+    let cases = [
+        (backend, "default_backend = 'agent'", Some("agent"), None),
+        (
+            backend,
+            "default_backend = 'other'",
+            None,
+            Some(Problem::UnknownName),
+        ),
+        (
+            &user_chose,
+            "default_backend = 'agent'",
+            Some("mock"),
+            Some(Problem::Refused),
+        ),
+        ("", "default_backend = 'auto'", Some("auto"), None),
+    ];
+    for (user, project, chosen, problem) in cases {
+        let loaded = load_three(user, project, "").unwrap();
+        assert_eq!(
+            loaded.config.default_backend.as_deref(),
+            chosen,
+            "{project}"
+        );
+        assert_eq!(problems(&loaded), Vec::from_iter(problem), "{project}");
+    }
+}
+
+#[test]
+fn strict_makes_an_error_of_what_has_no_effect() {
+    for text in ["prot = 1", "receipts_dir = 'x'"] {
+        let (_dir, mut sources) = sources(text, "", "");
+        assert_eq!(load(&sources).unwrap().warnings.len(), 1, "{text}");
+        sources.strict = true;
+        assert_eq!(load(&sources).unwrap_err().diagnostics.len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn variables_and_flags_are_checked_too() {
+    let cases = [
+        (
+            env(&[("ABP_PORT", "x")]),
+            "env ABP_PORT: expected an integer from 1 to 65535",
+        ),
+        (
+            env(&[("ABP_PORT", "0")]),
+            "env ABP_PORT: expected an integer",
+        ),
+        (env(&[("ABP_LOG_LEVEL", "wran")]), "\"wran\" is not one of"),
+        (
+            env(&[("ABP_DEFAULT_BACKEND", "x")]),
+            "env ABP_DEFAULT_BACKEND: there is no backend",
+        ),
+        (env(&[("ABP_HOME", "a\u{FFFD}")]), "not valid Unicode"),
+        (env(&[("ABP_HOME", "~/a")]), "home directory"),
+    ];
+    for (env, expected) in cases {
+        let errors = load(&Sources {
+            env,
+            ..Sources::default()
+        })
+        .unwrap_err();
+        assert!(errors.to_string().contains(expected), "{errors}");
+    }
+    let odd = [
+        ("ABP_RECEIPTS_DIR", Some(Problem::Deprecated)),
+        ("ABP_DEFUALT_BACKEND", Some(Problem::UnknownKey)),
+        ("ABP_CONFIG", None),
+        ("ABP_SOMETHING_ELSE", None),
+    ];
+    for (name, problem) in odd {
+        let env = env(&[(name, "x")]);
+        let loaded = load(&Sources {
+            env,
+            ..Sources::default()
+        })
+        .unwrap();
+        assert_eq!(problems(&loaded), Vec::from_iter(problem), "{name}");
+    }
+    let known_backends = vec!["x".to_owned()];
+    let env = env(&[("ABP_DEFAULT_BACKEND", "x")]);
+    assert!(
+        load(&Sources {
+            env,
+            known_backends,
+            ..Sources::default()
+        })
+        .is_ok()
+    );
+    let overrides = vec![Override {
+        key: "colour".to_owned(),
+        value: String::new(),
+        flag: "--colour".to_owned(),
+    }];
+    assert!(
+        load(&Sources {
+            overrides,
+            ..Sources::default()
+        })
+        .is_err()
+    );
+}
+
+#[test]
+fn the_usual_places() {
+    let home = ("HOME", "/h");
+    let named = ("ABP_CONFIG", "c.toml");
+    let user = Some("/h/.config/abp/backplane.toml");
+    let project = Some("w/backplane.toml");
+    let xdg = Some("/x/abp/backplane.toml");
+    let cases = [
+        (vec![home], None, [user, project, None]),
+        (
+            vec![home, ("XDG_CONFIG_HOME", "/x")],
+            None,
+            [xdg, project, None],
+        ),
+        (vec![("XDG_CONFIG_HOME", "x")], None, [None, project, None]),
+        (vec![named], None, [None, None, Some("c.toml")]),
+        (
+            vec![home, named],
+            Some("f.toml"),
+            [user, None, Some("f.toml")],
+        ),
+    ];
+    for (pairs, flag, expected) in cases {
+        let found = Sources::discover(env(&pairs), Path::new("w"), flag.map(PathBuf::from));
+        let expected = expected.map(|path| path.map(PathBuf::from));
+        assert_eq!(
+            [found.user, found.project, found.operator],
+            expected,
+            "{pairs:?}"
+        );
+    }
+}
+
+#[test]
+fn the_users_file_is_not_read_again_as_a_project() {
+    let (_dir, mut sources) = sources(USER, "", "");
+    sources.project.clone_from(&sources.user);
+    let loaded = load(&sources).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert_eq!(loaded.files.len(), 1);
+}

@@ -1,10 +1,10 @@
 //! Makes the changes of a run in its source.
 //!
 //! In three steps, so that a failure finds the source as it was whenever possible: every path is
-//! compared with the baseline, the new contents are copied into a directory of their own inside the
-//! source, and only then are names changed, which is quick and needs no space.
+//! planned three-way, the new contents are copied into a directory of their own inside the source,
+//! and only then are names changed, which is quick and needs no space.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, Stat};
@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::changes::{Changes, Difference, differences};
-use crate::conflict::check_source;
 use crate::dir::{Dir, path_of};
 use crate::ingest::{BUFFER_BYTES, Outputs, Stopped, ingest};
 use crate::limits::{Budget, StageLimits};
-use crate::manifest::{Entry, FileKind, Manifest};
-use crate::prepared::split;
+use crate::manifest::{Entry, FileKind};
+use crate::plan::{Planned, Step, check_unchanged, plan};
+use crate::prepared::{Baseline, split};
 use crate::remove::remove_tree;
 use crate::resolve::{Landing, land};
 
@@ -26,32 +26,64 @@ use crate::resolve::{Landing, land};
 pub(crate) fn apply(
     stage: &Dir,
     source: &Dir,
-    baseline: &Manifest,
+    baseline: &Baseline,
     changes: &Changes,
 ) -> Result<(), Error> {
     let after = changes.manifest();
-    let different = differences(baseline, after);
+    let different = differences(&baseline.manifest, after);
     let touched: Vec<Difference<'_>> = different
         .iter()
         .filter(|difference| is_applied(difference, changes))
         .copied()
         .collect();
-    let directories: Vec<&Entry> = different
-        .iter()
-        .filter_map(|difference| difference.after)
-        .filter(|entry| entry.kind() == FileKind::Directory)
-        .collect();
     check_links(stage, source, &touched)?;
-    check_source(source, baseline, &touched)?;
+    let mut planned = plan(stage, source, baseline, &touched)?;
+    planned.retain(|planned| !matches!(planned.step, Step::Nothing));
+    let directories = directories(source, &different, &planned);
     let holding = Holding::create(source)?;
     let applied = holding
-        .fetch(stage, &touched)
-        .and_then(|()| holding.commit(source, &touched, &directories));
+        .fetch(stage, &planned)
+        .and_then(|()| check_unchanged(source, &planned))
+        .and_then(|()| holding.commit(source, &planned, &directories));
     holding.remove();
     applied
 }
 
+/// The directories whose permissions follow the run: those it changed, and those it made that the
+/// source does not have yet.
+fn directories<'a>(
+    source: &Dir,
+    different: &[Difference<'a>],
+    planned: &[Planned<'_>],
+) -> Vec<(&'a [u8], u32)> {
+    let mut found = Vec::new();
+    for difference in different {
+        let Some(entry) = difference.after else {
+            continue;
+        };
+        if entry.kind() != FileKind::Directory {
+            continue;
+        }
+        let path = entry.path_bytes();
+        let index = planned.binary_search_by(|planned| planned.difference.path().cmp(path));
+        let step = index.ok().and_then(|index| planned.get(index));
+        match step.map(|planned| &planned.step) {
+            Some(Step::SetMode { mode } | Step::Take { mode }) => found.push((path, *mode)),
+            _ if difference.before.is_none() && source.open_dir(path).is_err() => {
+                found.push((path, entry.mode() & 0o777));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 fn is_applied(difference: &Difference<'_>, changes: &Changes) -> bool {
+    if let Some(before) = difference.before
+        && matches!(before.kind(), FileKind::Special(_))
+    {
+        return false;
+    }
     let Some(after) = difference.after else {
         return true;
     };
@@ -133,40 +165,36 @@ impl<'a> Holding<'a> {
     }
 
     /// Copies every new content, each under the number of its change.
-    fn fetch(&self, stage: &Dir, touched: &[Difference<'_>]) -> Result<(), Error> {
+    fn fetch(&self, stage: &Dir, planned: &[Planned<'_>]) -> Result<(), Error> {
         let mut buffer = vec![0; BUFFER_BYTES];
-        for (number, difference) in touched.iter().enumerate() {
-            let Some(entry) = difference.after else {
+        for (number, planned) in planned.iter().enumerate() {
+            let Some(entry) = planned.difference.after else {
                 continue;
             };
             let path = entry.path_bytes();
             let held = number.to_string();
-            match entry.kind() {
-                FileKind::Symlink => {
+            let failed = |error: Errno| failed("apply", path, error.into());
+            let (bytes, mode) = match (&planned.step, entry.kind()) {
+                (Step::Take { .. }, FileKind::Symlink) => {
                     let made = self.dir.create_link(entry.target_bytes(), held.as_bytes());
-                    made.map_err(|error| failed("apply", path, error.into()))?;
+                    made.map_err(failed)?;
+                    continue;
                 }
-                FileKind::File if !only_mode(difference) => {
-                    let changed = |_| Error::ChangedMeanwhile {
-                        path: entry.path().to_owned(),
-                    };
-                    let opened = stage
-                        .open_parent(path)
-                        .and_then(|(dir, name)| dir.open_file(name));
-                    let (file, stat) = opened.map_err(changed)?;
-                    let made = self.dir.create_file(held.as_bytes(), 0o600);
-                    let copy = made.map_err(|error| failed("apply", path, error.into()))?;
-                    if read(&file, &stat, Some(&copy), path, &mut buffer)?
-                        != (entry.size(), *entry.sha256())
-                    {
-                        return Err(changed(Errno::STALE));
-                    }
-                    let mode = Mode::from_raw_mode(entry.mode() & 0o777);
-                    rustix::fs::fchmod(&copy, mode)
-                        .map_err(|error| failed("apply", path, error.into()))?;
-                }
-                FileKind::File | FileKind::Directory | FileKind::Special(_) => {}
+                (Step::Take { mode }, FileKind::File) => (None, *mode),
+                (Step::Write { bytes, mode }, _) => (Some(bytes), *mode),
+                _ => continue,
+            };
+            let mut copy = self
+                .dir
+                .create_file(held.as_bytes(), 0o600)
+                .map_err(failed)?;
+            match bytes {
+                Some(bytes) => copy
+                    .write_all(bytes)
+                    .map_err(|error| crate::apply::failed("apply", path, error))?,
+                None => fetch_file(stage, entry, &copy, &mut buffer)?,
             }
+            rustix::fs::fchmod(&copy, Mode::from_raw_mode(mode)).map_err(failed)?;
         }
         Ok(())
     }
@@ -176,18 +204,18 @@ impl<'a> Holding<'a> {
     fn commit(
         &self,
         source: &Dir,
-        touched: &[Difference<'_>],
-        directories: &[&Entry],
+        planned: &[Planned<'_>],
+        directories: &[(&[u8], u32)],
     ) -> Result<(), Error> {
         let mut done = 0;
-        let total = touched.len();
+        let total = planned.len();
         let stopped = |done, path: &[u8], error: Errno| Error::ApplyIncomplete {
             done,
             total,
             path: PathBuf::from(path_of(path)),
             source: error.into(),
         };
-        for difference in touched.iter().rev() {
+        for Planned { difference, .. } in planned.iter().rev() {
             if let Some(before) = difference.before
                 && difference
                     .after
@@ -197,22 +225,21 @@ impl<'a> Holding<'a> {
                 done += usize::from(difference.after.is_none());
             }
         }
-        for (number, difference) in touched.iter().enumerate() {
-            if let Some(after) = difference.after {
+        for (number, planned) in planned.iter().enumerate() {
+            if let Some(after) = planned.difference.after {
                 let held = number.to_string();
-                self.put(source, difference, after, held.as_bytes())
-                    .map_err(|error| stopped(done, difference.path(), error))?;
+                self.put(source, &planned.step, after, held.as_bytes())
+                    .map_err(|error| stopped(done, after.path_bytes(), error))?;
                 done += 1;
             }
         }
         // Last and from the bottom up: a directory may be made read-only by it.
-        for directory in directories.iter().rev() {
-            let path = directory.path_bytes();
+        for (path, mode) in directories.iter().rev() {
             match source.open_dir(path) {
                 // Nothing in it was applied.
                 Err(Errno::NOENT) => {}
                 opened => {
-                    let set = opened.and_then(|dir| dir.set_mode(directory.mode() & 0o777));
+                    let set = opened.and_then(|dir| dir.set_mode(*mode));
                     set.map_err(|error| stopped(done, path, error))?;
                 }
             }
@@ -220,27 +247,47 @@ impl<'a> Holding<'a> {
         Ok(())
     }
 
-    fn put(
-        &self,
-        source: &Dir,
-        difference: &Difference<'_>,
-        after: &Entry,
-        held: &[u8],
-    ) -> Result<(), Errno> {
+    fn put(&self, source: &Dir, step: &Step, after: &Entry, held: &[u8]) -> Result<(), Errno> {
         let (directory, name) = split(after.path_bytes());
         let parent = source.open_or_create_dirs(directory)?;
-        match after.kind() {
-            FileKind::Directory => match parent.create_dir(name, 0o777) {
+        match (after.kind(), step) {
+            (FileKind::Directory, _) => match parent.create_dir(name, 0o777) {
                 Err(Errno::EXIST) => Ok(()),
                 created => created.map(drop),
             },
-            FileKind::File if only_mode(difference) => {
+            (FileKind::File, Step::SetMode { mode }) => {
                 let (file, _) = parent.open_file(name)?;
-                rustix::fs::fchmod(&file, Mode::from_raw_mode(after.mode() & 0o777))
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))
             }
-            FileKind::File | FileKind::Symlink => self.dir.rename(held, &parent, name),
-            FileKind::Special(_) => Ok(()),
+            (FileKind::File | FileKind::Symlink, _) => self.dir.rename(held, &parent, name),
+            (FileKind::Special(_), _) => Ok(()),
         }
+    }
+}
+
+/// Copies a file of the stage, which must still be what was recorded.
+fn fetch_file(
+    stage: &Dir,
+    entry: &Entry,
+    copy: &std::fs::File,
+    buffer: &mut [u8],
+) -> Result<(), Error> {
+    let path = entry.path_bytes();
+    let opened = stage
+        .open_parent(path)
+        .and_then(|(dir, name)| dir.open_file(name));
+    let same = match opened {
+        Ok((file, stat)) => {
+            read(&file, &stat, Some(copy), path, buffer)? == (entry.size(), *entry.sha256())
+        }
+        Err(_) => false,
+    };
+    if same {
+        Ok(())
+    } else {
+        Err(Error::ChangedMeanwhile {
+            path: entry.path().to_owned(),
+        })
     }
 }
 
@@ -254,11 +301,6 @@ fn remove(source: &Dir, before: &Entry) -> Result<(), Errno> {
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
         removed => removed,
     }
-}
-
-fn only_mode(difference: &Difference<'_>) -> bool {
-    matches!((difference.before, difference.after), (Some(before), Some(after))
-        if before.kind() == after.kind() && before.sha256() == after.sha256())
 }
 
 pub(crate) fn failed(action: &'static str, path: &[u8], source: io::Error) -> Error {

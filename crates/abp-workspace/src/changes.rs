@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use abp_core::ChangeSummary;
-use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::content;
 use crate::diff::{DiffWriter, Side};
 use crate::dir::Dir;
 use crate::manifest::{Entry, FileKind, Manifest};
-use crate::pack::MAX_PACKED_BYTES;
-use crate::prepared::{Baseline, read_limited};
+use crate::prepared::Baseline;
 use crate::quote::status_name;
 
 /// What a run changed.
@@ -263,7 +262,7 @@ impl<'a> Collector<'a> {
         let (None, Some(new)) = (difference.before, difference.after) else {
             return None;
         };
-        let rules = self.baseline.selection.as_ref()?;
+        let rules = &self.baseline.selection;
         rules.hidden_at(new.path_bytes(), new.kind() == FileKind::Directory)
     }
 
@@ -286,47 +285,16 @@ impl<'a> Collector<'a> {
         if entry.kind() != FileKind::File {
             return Ok(Side::of_link(entry));
         }
-        let manifest = &self.baseline.manifest;
-        let position = manifest
-            .index_of(entry.path_bytes())
-            .and_then(|index| self.baseline.packed_at.get(index));
-        let Some(position) = position.copied().flatten() else {
-            return Ok(Some(Side::of_file(entry, None)));
-        };
-        let damaged = || Error::BaselineDamaged {
-            path: entry.path().to_owned(),
-        };
-        let bytes = self
-            .baseline
-            .pack
-            .read(position, entry.size())
-            .map_err(|_| damaged())?;
-        if Sha256::digest(&bytes).as_slice() != entry.sha256() {
-            return Err(damaged());
-        }
-        Ok(Some(Side::of_file(entry, Some(bytes))))
+        let bytes = content::original(self.baseline, entry)?;
+        Ok(Some(Side::of_file(entry, bytes)))
     }
 
     fn new_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
         if entry.kind() != FileKind::File {
             return Ok(Side::of_link(entry));
         }
-        if entry.size() > MAX_PACKED_BYTES {
-            return Ok(Some(Side::of_file(entry, None)));
-        }
-        let changed = || Error::ChangedMeanwhile {
-            path: entry.path().to_owned(),
-        };
-        let opened = self
-            .root
-            .open_parent(entry.path_bytes())
-            .and_then(|(dir, name)| dir.open_file(name));
-        let (file, stat) = opened.map_err(|_| changed())?;
-        let bytes = read_limited(file, &stat, entry.path(), MAX_PACKED_BYTES)?;
-        if Sha256::digest(&bytes).as_slice() != entry.sha256() {
-            return Err(changed());
-        }
-        Ok(Some(Side::of_file(entry, Some(bytes))))
+        let bytes = content::current(self.root, entry)?;
+        Ok(Some(Side::of_file(entry, bytes)))
     }
 }
 

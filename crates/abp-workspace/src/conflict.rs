@@ -1,155 +1,104 @@
-//! Whether the source still is what a run started with, wherever the run changed something.
+//! Why a change of a run cannot be made in the source.
 
-use rustix::fs::FileType;
-use rustix::io::Errno;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
 
-use crate::Error;
-use crate::apply::{failed, read};
-use crate::changes::Difference;
-use crate::dir::{Dir, path_of};
-use crate::ingest::BUFFER_BYTES;
-use crate::manifest::{Entry, FileKind, Manifest};
-use crate::selection::push_component;
+use crate::quote::display_path;
 
-/// Compares every touched path of the source with the baseline.
-pub(crate) fn check_source(
-    source: &Dir,
-    baseline: &Manifest,
-    touched: &[Difference<'_>],
-) -> Result<(), Error> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut paths = Vec::new();
-    for difference in touched {
-        let path = difference.path();
-        let expected = match source.open_parent(path) {
-            Ok((parent, name)) => is_as_before(&parent, name, difference, baseline, &mut buffer)?,
-            // No directory to hold it, so nothing is there.
-            Err(Errno::NOENT) => difference.before.is_none(),
-            // A file or a link is on the way, which is right only where the run puts a directory in
-            // its place.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                difference.before.is_none() && becomes_directory(touched, path)
+/// A path that the run and somebody else both changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conflict {
+    /// The path relative to the root.
+    pub path: PathBuf,
+    /// Why the two changes do not go together.
+    pub reason: ConflictReason,
+}
+
+/// Why two changes do not go together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConflictReason {
+    /// Both changed the same lines, or lines beside each other.
+    Lines {
+        /// Where, in the source as it is now.
+        lines: Vec<LineRange>,
+    },
+    /// Both changed the content, which cannot be merged by lines: it is not text, or too large.
+    Content,
+    /// Both changed the permission bits.
+    Mode,
+    /// The source no longer has it.
+    Missing,
+    /// The source has something else there by now.
+    Appeared,
+    /// The source has it in another form than the run started with.
+    Changed,
+    /// A directory above it became something else in the source.
+    Parent,
+    /// The directory it takes the place of also holds what was never staged.
+    NotStaged,
+    /// On a file system that folds case it would be repository metadata.
+    Repository,
+}
+
+/// Lines of a text, counted from one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LineRange {
+    /// The first line.
+    pub first: u64,
+    /// The last line; the first one again where all there was is gone.
+    pub last: u64,
+}
+
+impl LineRange {
+    pub(crate) fn of(lines: Range<usize>) -> Self {
+        let first = lines.start as u64 + 1;
+        Self {
+            first,
+            last: first.max(lines.end as u64),
+        }
+    }
+}
+
+impl fmt::Display for LineRange {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(out, "{}", self.first)
+        } else {
+            write!(out, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+impl fmt::Display for ConflictReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Lines { lines } => {
+                let lines: Vec<String> = lines.iter().map(LineRange::to_string).collect();
+                let noun = if matches!(lines.as_slice(), [_]) {
+                    "line"
+                } else {
+                    "lines"
+                };
+                return write!(out, "both changed {noun} {}", lines.join(", "));
             }
-            Err(error) => return Err(unreadable(path, error)),
+            Self::Content => "both changed the content, which is not text or too large to merge",
+            Self::Mode => "both changed the permissions",
+            Self::Missing => "the source no longer has it",
+            Self::Appeared => "the source has another one by now",
+            Self::Changed => "the source changed it",
+            Self::Parent => "a directory above it changed in the source",
+            Self::NotStaged => "the directory also holds what was never staged",
+            Self::Repository => "it could pass for repository metadata",
         };
-        if !expected {
-            paths.push(path_of(path).to_owned());
-        }
-    }
-    if paths.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Conflict { paths })
+        out.write_str(text)
     }
 }
 
-/// Whether a directory above `path` takes the place of something else.
-fn becomes_directory(touched: &[Difference<'_>], path: &[u8]) -> bool {
-    let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-    slashes.filter_map(|(at, _)| path.get(..at)).any(|above| {
-        let found = touched.binary_search_by(|difference| difference.path().cmp(above));
-        found
-            .ok()
-            .and_then(|index| touched.get(index))
-            .is_some_and(|difference| {
-                let kind = |entry: Option<&Entry>| entry.map(Entry::kind);
-                difference.before.is_some()
-                    && kind(difference.before) != Some(FileKind::Directory)
-                    && kind(difference.after) == Some(FileKind::Directory)
-            })
-    })
-}
-
-/// Whether the source has at a name what the run started with.
-fn is_as_before(
-    parent: &Dir,
-    name: &[u8],
-    difference: &Difference<'_>,
-    baseline: &Manifest,
-    buffer: &mut [u8],
-) -> Result<bool, Error> {
-    let path = difference.path();
-    let stat = parent
-        .stat_if_exists(name)
-        .map_err(|error| unreadable(path, error))?;
-    let (Some(before), Some(stat)) = (difference.before, &stat) else {
-        let new_dir = difference
-            .after
-            .is_some_and(|entry| entry.kind() == FileKind::Directory);
-        let both_dirs = new_dir
-            && stat
-                .as_ref()
-                .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-        return Ok(both_dirs || (difference.before.is_none() && stat.is_none()));
-    };
-    let found = FileType::from_raw_mode(stat.st_mode);
-    Ok(match before.kind() {
-        FileKind::Directory
-            if difference
-                .after
-                .is_some_and(|after| after.kind() != FileKind::Directory) =>
-        {
-            found.is_dir() && holds_nothing_else(parent, name, path, baseline)?
-        }
-        FileKind::Directory => found.is_dir(),
-        FileKind::Symlink => {
-            found.is_symlink()
-                && parent
-                    .read_link(name)
-                    .map_err(|error| unreadable(path, error))?
-                    == before.target_bytes()
-        }
-        FileKind::File => {
-            found.is_file()
-                && stat.st_mode & 0o777 == before.mode() & 0o777
-                && has_content(parent, name, before, buffer)?
-        }
-        FileKind::Special(_) => false,
-    })
-}
-
-/// Whether a directory holds only what was staged from it, so that it can be removed.
-fn holds_nothing_else(
-    parent: &Dir,
-    name: &[u8],
-    path: &[u8],
-    baseline: &Manifest,
-) -> Result<bool, Error> {
-    let unreadable = |error| unreadable(path, error);
-    let dir = parent.open_dir(name).map_err(unreadable)?;
-    for entry in dir.entries().map_err(unreadable)? {
-        let mut beneath = path.to_vec();
-        push_component(&mut beneath, &entry.name);
-        let staged = baseline.index_of(&beneath).is_some();
-        if !staged
-            || (entry.file_type.is_dir()
-                && !holds_nothing_else(&dir, &entry.name, &beneath, baseline)?)
-        {
-            return Ok(false);
-        }
+impl fmt::Display for Conflict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ({})", display_path(&self.path), self.reason)
     }
-    Ok(true)
-}
-
-fn has_content(
-    parent: &Dir,
-    name: &[u8],
-    before: &Entry,
-    buffer: &mut [u8],
-) -> Result<bool, Error> {
-    let path = before.path_bytes();
-    let (file, stat) = match parent.open_file(name) {
-        Ok(opened) => opened,
-        Err(Errno::NOTSUP | Errno::LOOP | Errno::NOENT) => return Ok(false),
-        Err(error) => return Err(unreadable(path, error)),
-    };
-    if u64::try_from(stat.st_size).ok() != Some(before.size()) {
-        return Ok(false);
-    }
-    let ingested = read(&file, &stat, None, path, buffer)?;
-    Ok(ingested == (before.size(), *before.sha256()))
-}
-
-fn unreadable(path: &[u8], error: Errno) -> Error {
-    failed("compare", path, error.into())
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use abp_error::ErrorCode;
 use abp_glob::GlobError;
+use uuid::Uuid;
 
+use crate::conflict::Conflict;
 use crate::quote::display_path;
 
 /// A failure of staging, verifying, using or applying a workspace.
@@ -27,6 +29,26 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A run has no stage: it was removed, or there never was one.
+    #[error("run {run_id} has no stage")]
+    NoStage {
+        /// The run.
+        run_id: Uuid,
+    },
+    /// Some process uses the stage.
+    #[error("stage {} is in use", path.display())]
+    StageInUse {
+        /// The stage.
+        path: PathBuf,
+    },
+    /// What a stage keeps about itself cannot be used.
+    #[error("record of stage {} cannot be used: {reason}", path.display())]
+    StageDamaged {
+        /// The stage.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
     },
     /// Another run works in place on the same directory.
     #[error("another run works in {}", root.display())]
@@ -122,8 +144,8 @@ pub enum Error {
         /// The path relative to the root.
         path: PathBuf,
     },
-    /// A file of the workspace changed between being recorded and being used.
-    #[error("{} changed while its changes were collected", display_path(path))]
+    /// A file of the workspace or of the source changed between being looked at and being used.
+    #[error("{} changed while it was being used", display_path(path))]
     ChangedMeanwhile {
         /// The path relative to the root.
         path: PathBuf,
@@ -131,14 +153,15 @@ pub enum Error {
     /// Changes made in place need no application.
     #[error("workspace is not staged")]
     NotStaged,
-    /// The source no longer is what the run started with; nothing was applied.
-    #[error("source changed since staging: {}", listed(paths))]
+    /// The source changed since staging in ways that do not go together with what the run did;
+    /// nothing was applied.
+    #[error("changes conflict with the source: {}", listed(conflicts.iter()))]
     Conflict {
-        /// The paths that differ, relative to the root.
-        paths: Vec<PathBuf>,
+        /// Everything that stands in the way, sorted by path.
+        conflicts: Vec<Conflict>,
     },
     /// The run made links that lead out of the workspace; nothing was applied.
-    #[error("links lead out of the workspace: {}", listed(paths))]
+    #[error("links lead out of the workspace: {}", listed(paths.iter().map(|path| display_path(path))))]
     UnsafeLinks {
         /// The links, relative to the root.
         paths: Vec<PathBuf>,
@@ -173,9 +196,12 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Root { .. } | Self::StageDirectory { .. } | Self::Busy { .. } => {
-                ErrorCode::WorkspaceInitFailed
-            }
+            Self::Root { .. }
+            | Self::StageDirectory { .. }
+            | Self::NoStage { .. }
+            | Self::StageInUse { .. }
+            | Self::StageDamaged { .. }
+            | Self::Busy { .. } => ErrorCode::WorkspaceInitFailed,
             Self::Pattern { .. } => ErrorCode::ValidationFailed,
             Self::Gitignore { .. } | Self::TooLarge { .. } | Self::Scan { .. } => {
                 ErrorCode::WorkspaceStagingFailed
@@ -200,15 +226,12 @@ impl Error {
     }
 }
 
-fn listed(paths: &[PathBuf]) -> String {
+fn listed(items: impl ExactSizeIterator<Item = impl ToString>) -> String {
     const SHOWN: usize = 10;
-    let mut text: Vec<String> = paths
-        .iter()
-        .take(SHOWN)
-        .map(|path| display_path(path))
-        .collect();
-    if paths.len() > SHOWN {
-        text.push(format!("and {} more", paths.len() - SHOWN));
+    let more = items.len().saturating_sub(SHOWN);
+    let mut text: Vec<String> = items.take(SHOWN).map(|item| item.to_string()).collect();
+    if more > 0 {
+        text.push(format!("and {more} more"));
     }
     text.join(", ")
 }

@@ -9,7 +9,7 @@ use rustix::fs::{SeekFrom, Stat};
 use sha2::{Digest, Sha256};
 
 use crate::limits::{Budget, Exceeded};
-use crate::pack::{MAX_PACKED_BYTES, PackWriter};
+use crate::pack::{MAX_PACKED_BYTES, PackWriter, Place};
 
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -23,7 +23,7 @@ pub(crate) struct Outputs<'a> {
 pub(crate) struct Ingested {
     pub(crate) size: u64,
     pub(crate) sha256: [u8; 32],
-    pub(crate) packed_at: Option<u64>,
+    pub(crate) packed_at: Option<Place>,
 }
 
 /// Why reading stopped.
@@ -84,8 +84,8 @@ pub(crate) fn ingest(
     let sha256 = pass.hasher.finalize().into();
     let packed_at = match (pass.pack, packed_at) {
         // It grew while it was read.
-        (Some(pack), Some(position)) if size > MAX_PACKED_BYTES => {
-            pack.truncate(position)?;
+        (Some(pack), Some(place)) if size > MAX_PACKED_BYTES => {
+            pack.truncate(place.at)?;
             None
         }
         (_, packed_at) => packed_at,

@@ -4,6 +4,8 @@
 //! a content [`Manifest`] and the original bytes outside the agent's reach.
 //! [`PreparedWorkspace::changes`] compares that record with what is there afterwards and prints the
 //! difference in git's forms; [`PreparedWorkspace::apply_to_source`] makes it in the source.
+//! [`PreparedWorkspace::keep`] leaves all that for a later process, which takes it up again with
+//! [`WorkspaceManager::reopen`].
 //!
 //! Invariants:
 //! - Every descent goes through directory handles with `openat2`, beneath the root and without
@@ -20,24 +22,33 @@ mod apply;
 mod binary;
 mod changes;
 mod conflict;
+mod content;
 mod diff;
 mod dir;
 mod error;
+mod git;
 mod ingest;
 mod limits;
 mod manager;
 mod manifest;
+mod merge;
 mod pack;
+mod plan;
 mod prepared;
 mod quote;
+mod record;
 mod remove;
 mod resolve;
 mod selection;
+mod stage;
 mod walk;
 
 pub use changes::{ChangeKind, Changes, ContentChange, FileChange};
+pub use conflict::{Conflict, ConflictReason, LineRange};
 pub use error::Error;
+pub use git::GitBaseline;
 pub use limits::StageLimits;
 pub use manager::WorkspaceManager;
 pub use manifest::{Entry, FileKind, Manifest, SpecialKind};
 pub use prepared::{PreparedWorkspace, WriteKind};
+pub use stage::StageInfo;

@@ -101,6 +101,25 @@ impl Entry {
         }
     }
 
+    /// An entry as it was recorded earlier.
+    pub(crate) fn recorded(
+        path: &[u8],
+        kind: FileKind,
+        mode: u32,
+        size: u64,
+        sha256: [u8; 32],
+        target: &[u8],
+    ) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind,
+            mode,
+            size,
+            sha256,
+            target: target.to_vec(),
+        }
+    }
+
     pub(crate) fn too_large(path: &[u8], size: u64) -> Self {
         Self {
             size,
@@ -167,7 +186,23 @@ impl Entry {
 }
 
 impl FileKind {
-    const fn tag(self) -> [u8; 2] {
+    const ALL: [Self; 9] = [
+        Self::File,
+        Self::Directory,
+        Self::Symlink,
+        Self::Special(SpecialKind::Device),
+        Self::Special(SpecialKind::Repository),
+        Self::Special(SpecialKind::State),
+        Self::Special(SpecialKind::Unreadable),
+        Self::Special(SpecialKind::TooDeep),
+        Self::Special(SpecialKind::TooLarge),
+    ];
+
+    pub(crate) fn from_tag(tag: [u8; 2]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    }
+
+    pub(crate) const fn tag(self) -> [u8; 2] {
         match self {
             Self::File => *b"f ",
             Self::Directory => *b"d ",

@@ -1,4 +1,4 @@
-//! The original bytes of every file, in one file outside the agent's tree.
+//! The original bytes of every file, in files outside the agent's tree.
 //!
 //! A diff needs the old content, and neither the source (which may change during the run) nor the
 //! stage (which the agent changes) can be asked for it later. The pack is written in the same pass
@@ -14,9 +14,18 @@ pub(crate) const MAX_PACKED_BYTES: u64 = 64 * 1024 * 1024;
 
 const WRITE_BUFFER_BYTES: usize = 1024 * 1024;
 
+/// Where the bytes of a file begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the pack.
+    pub(crate) pack: u64,
+    pub(crate) at: u64,
+}
+
 /// A pack being written.
 #[derive(Debug)]
 pub(crate) struct PackWriter {
+    number: u64,
     file: BufWriter<File>,
     length: u64,
 }
@@ -28,16 +37,20 @@ pub(crate) struct Pack {
 }
 
 impl PackWriter {
-    pub(crate) fn new(file: File) -> Self {
+    pub(crate) fn new(number: u64, file: File) -> Self {
         Self {
+            number,
             file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file),
             length: 0,
         }
     }
 
     /// Where the next byte goes.
-    pub(crate) fn position(&self) -> u64 {
-        self.length
+    pub(crate) fn position(&self) -> Place {
+        Place {
+            pack: self.number,
+            at: self.length,
+        }
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -46,7 +59,7 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Takes back everything from `position` on.
+    /// Takes back everything from a place on.
     pub(crate) fn truncate(&mut self, position: u64) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(position))?;
         self.file.get_ref().set_len(position)?;
@@ -59,11 +72,15 @@ impl PackWriter {
             .file
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?;
-        Ok(Pack { file })
+        Ok(Pack::new(file))
     }
 }
 
 impl Pack {
+    pub(crate) fn new(file: File) -> Self {
+        Self { file }
+    }
+
     pub(crate) fn read(&self, position: u64, size: u64) -> io::Result<Vec<u8>> {
         let size = usize::try_from(size).map_err(io::Error::other)?;
         let mut bytes = vec![0; size];

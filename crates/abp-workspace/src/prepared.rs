@@ -14,34 +14,37 @@ use crate::Error;
 use crate::apply;
 use crate::changes::{Changes, Collector};
 use crate::dir::{Dir, is_regular, path_of};
+use crate::git::GitBaseline;
 use crate::limits::{Budget, StageLimits};
-use crate::manager::Stage;
 use crate::manifest::Manifest;
-use crate::pack::Pack;
+use crate::pack::{Pack, Place};
 use crate::resolve::{Landing, land};
 use crate::selection::Selection;
+use crate::stage::Stage;
 use crate::walk::{LeftOutList, REPOSITORY, STATE, StateDir, Walker};
 
 /// A directory a run works on, and what it held at the start.
 ///
-/// [`Self::remove`] deletes the stage and [`Self::keep`] keeps it for good; one that is merely
-/// dropped stays until [`WorkspaceManager::sweep`](crate::WorkspaceManager::sweep).
+/// [`Self::remove`] deletes the stage and [`Self::keep`] keeps it until it is taken up again; one
+/// that is merely dropped stays until [`WorkspaceManager::sweep`](crate::WorkspaceManager::sweep).
 #[derive(Debug)]
 pub struct PreparedWorkspace {
-    root: PathBuf,
-    root_dir: Dir,
-    origin: Origin,
-    stage: Stage,
-    baseline: Baseline,
-    left_out: LeftOutList,
-    limits: StageLimits,
+    pub(crate) root: PathBuf,
+    pub(crate) root_dir: Dir,
+    pub(crate) origin: Origin,
+    pub(crate) source_path: PathBuf,
+    pub(crate) stage: Stage,
+    pub(crate) baseline: Baseline,
+    pub(crate) left_out: LeftOutList,
+    pub(crate) git: GitBaseline,
+    pub(crate) limits: StageLimits,
 }
 
 /// What the workspace is made from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A copy of this directory.
-    Staged { source: Dir },
+    /// A copy of this directory; none where it is gone by the time a stage is taken up again.
+    Staged { source: Option<Dir> },
     /// The source itself.
     InPlace,
 }
@@ -50,11 +53,19 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Baseline {
     pub(crate) manifest: Manifest,
-    /// For each entry, the place of its bytes in the pack.
-    pub(crate) packed_at: Vec<Option<u64>>,
-    pub(crate) pack: Pack,
+    /// For each entry, the place of its bytes in the packs.
+    pub(crate) packed_at: Vec<Option<Place>>,
+    pub(crate) packs: Vec<Pack>,
     /// The rules as they were, whatever the agent did to the `.gitignore` files since.
-    pub(crate) selection: Option<Selection>,
+    pub(crate) selection: Selection,
+}
+
+impl Baseline {
+    /// The bytes at a place; none where they cannot be read.
+    pub(crate) fn read(&self, place: Place, size: u64) -> Option<Vec<u8>> {
+        let pack = self.packs.get(usize::try_from(place.pack).ok()?)?;
+        pack.read(place.at, size).ok()
+    }
 }
 
 /// What a write did.
@@ -67,30 +78,16 @@ pub enum WriteKind {
 }
 
 impl PreparedWorkspace {
-    pub(crate) fn new(
-        root: PathBuf,
-        root_dir: Dir,
-        origin: Origin,
-        stage: Stage,
-        baseline: Baseline,
-        left_out: LeftOutList,
-        limits: StageLimits,
-    ) -> Self {
-        Self {
-            root,
-            root_dir,
-            origin,
-            stage,
-            baseline,
-            left_out,
-            limits,
-        }
-    }
-
     /// The directory the agent works in, absolute.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The directory it was made from, absolute.
+    #[must_use]
+    pub fn source(&self) -> &Path {
+        &self.source_path
     }
 
     /// Whether the agent works on a copy.
@@ -109,6 +106,12 @@ impl PreparedWorkspace {
     #[must_use]
     pub fn left_out(&self) -> (&[LeftOut], u64) {
         (&self.left_out.first, self.left_out.count)
+    }
+
+    /// Whether the stage started as a git repository.
+    #[must_use]
+    pub fn git_baseline(&self) -> &GitBaseline {
+        &self.git
     }
 
     /// Where a tool's path really lands: relative to the root, in normal form, with every link
@@ -267,7 +270,7 @@ impl PreparedWorkspace {
             Origin::Staged { .. } => Walker::new(&self.root_dir, budget, StateDir::Foreign),
             Origin::InPlace => {
                 let mut walker = Walker::new(&self.root_dir, budget, StateDir::Ours);
-                walker.selection = baseline.selection.clone();
+                walker.selection = Some(baseline.selection.clone());
                 walker.skip(self.stage.stages_id()?)
             }
         };
@@ -276,19 +279,24 @@ impl PreparedWorkspace {
         Collector::new(&self.root_dir, baseline).collect(after)
     }
 
-    /// Makes the changes in the source, after checking that every path they touch still is what the
-    /// run started with.
+    /// Makes the changes in the source, three-way. What only the run changed is taken; what the
+    /// source already has stays; where both changed a text, the two changes are merged by lines.
+    /// Where anything does not go together, nothing at all is changed.
     ///
     /// FIFOs, sockets, devices, repository metadata and ignored files made by the run are not applied.
     ///
     /// # Errors
-    /// [`Error::Conflict`] and [`Error::UnsafeLinks`] leave the source untouched, and so does every
-    /// failure to copy; [`Error::ApplyIncomplete`] says how far it came.
+    /// [`Error::Conflict`], which lists every conflict, and [`Error::UnsafeLinks`] leave the source
+    /// untouched, and so does every failure to copy; [`Error::ApplyIncomplete`] says how far it came.
     pub fn apply_to_source(&self, changes: &Changes) -> Result<(), Error> {
         match &self.origin {
-            Origin::Staged { source } => {
-                apply::apply(&self.root_dir, source, &self.baseline.manifest, changes)
-            }
+            Origin::Staged {
+                source: Some(source),
+            } => apply::apply(&self.root_dir, source, &self.baseline, changes),
+            Origin::Staged { source: None } => Err(Error::Root {
+                root: self.source_path.clone(),
+                source: std::io::ErrorKind::NotFound.into(),
+            }),
             Origin::InPlace => Err(Error::NotStaged),
         }
     }
@@ -302,10 +310,12 @@ impl PreparedWorkspace {
         self.stage.remove()
     }
 
-    /// Leaves the stage where it is, for somebody to look at, and says where.
+    /// Leaves the stage where it is, for somebody to decide about, and says where the tree is. It
+    /// survives the process and a loss of power, and is taken up again with
+    /// [`WorkspaceManager::reopen`](crate::WorkspaceManager::reopen).
     ///
     /// # Errors
-    /// Fails where the stage cannot be marked as kept.
+    /// Fails where the stage cannot be marked as kept or written out.
     pub fn keep(self) -> Result<PathBuf, Error> {
         self.stage.keep()?;
         Ok(self.root)

@@ -21,9 +21,20 @@ use crate::quote::display_path;
 const GITIGNORE: &[u8] = b".gitignore";
 const MAX_GITIGNORE_BYTES: u64 = 1024 * 1024;
 
+/// The rules of one workspace in the form they were written in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) include: Vec<String>,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) respect_gitignore: bool,
+    /// The text of every `.gitignore` that counts, by the directory it stands in.
+    pub(crate) gitignores: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
 /// The rules of one workspace, and the `.gitignore` files met so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
+    rules: Rules,
     globs: IncludeExcludeGlobs,
     respect_gitignore: bool,
     ignored_files: IgnoredFiles,
@@ -50,18 +61,44 @@ pub(crate) enum Fate {
 
 impl Selection {
     pub(crate) fn new(spec: &WorkspaceSpec, ignored_files: IgnoredFiles) -> Result<Self, Error> {
+        let rules = Rules {
+            include: spec.include.clone(),
+            exclude: spec.exclude.clone(),
+            respect_gitignore: spec.respect_gitignore,
+            gitignores: Vec::new(),
+        };
+        Self::compiled(rules, ignored_files)
+    }
+
+    /// The rules as they were when they were recorded; no `.gitignore` is read any more.
+    pub(crate) fn recorded(mut rules: Rules, ignored_files: IgnoredFiles) -> Result<Self, Error> {
+        let texts = std::mem::take(&mut rules.gitignores);
+        let mut selection = Self::compiled(rules, ignored_files)?;
+        for (directory, text) in texts {
+            selection.add_gitignore(directory, text)?;
+        }
+        Ok(selection.frozen())
+    }
+
+    fn compiled(rules: Rules, ignored_files: IgnoredFiles) -> Result<Self, Error> {
         let compile = |list, patterns: &[String]| {
             GlobList::for_paths(patterns).map_err(|problem| Error::Pattern { list, problem })
         };
-        let include = compile("include", &spec.include)?;
-        let exclude = compile("exclude", &spec.exclude)?;
+        let include = compile("include", &rules.include)?;
+        let exclude = compile("exclude", &rules.exclude)?;
         Ok(Self {
-            respect_gitignore: spec.respect_gitignore && include.is_empty(),
+            respect_gitignore: rules.respect_gitignore && include.is_empty(),
+            rules,
             globs: IncludeExcludeGlobs::from_lists(include, exclude),
             ignored_files,
             gitignores: BTreeMap::new(),
             frozen: false,
         })
+    }
+
+    /// The rules with every `.gitignore` met so far.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Reads no more `.gitignore` files: from now on they may be the agent's.
@@ -96,11 +133,20 @@ impl Selection {
         let mut text = Vec::new();
         let mut limited = file.take(MAX_GITIGNORE_BYTES + 1);
         limited.read_to_end(&mut text).map_err(scan_error)?;
-        let gitignore = compile(&text).map_err(|reason| Error::Gitignore {
-            path: path_of(&file_path).to_owned(),
-            reason,
+        self.add_gitignore(path.to_vec(), text)
+    }
+
+    fn add_gitignore(&mut self, directory: Vec<u8>, text: Vec<u8>) -> Result<(), Error> {
+        let gitignore = compile(&text).map_err(|reason| {
+            let mut path = directory.clone();
+            push_component(&mut path, GITIGNORE);
+            Error::Gitignore {
+                path: path_of(&path).to_owned(),
+                reason,
+            }
         })?;
-        self.gitignores.insert(path.to_vec(), gitignore);
+        self.gitignores.insert(directory.clone(), gitignore);
+        self.rules.gitignores.push((directory, text));
         Ok(())
     }
 

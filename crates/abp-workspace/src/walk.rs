@@ -12,7 +12,7 @@ use crate::dir::{Dir, FileId, Named, path_of};
 use crate::ingest::{BUFFER_BYTES, Ingested, Outputs, Stopped, ingest};
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
-use crate::pack::PackWriter;
+use crate::pack::{PackWriter, Place};
 use crate::quote::display_path;
 use crate::resolve::{Landing, land};
 use crate::selection::{Fate, Selection, push_component};
@@ -24,7 +24,7 @@ pub(crate) const STATE: &[u8] = b".agent-backplane";
 const MAX_LISTED: usize = 1_000;
 
 /// What was left out: the first of it by name, all of it by number.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeftOutList {
     pub(crate) first: Vec<LeftOut>,
     pub(crate) count: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Walker<'a> {
     skip: Option<FileId>,
     buffer: Vec<u8>,
     /// Entries, each with the place of its bytes in the pack.
-    pub(crate) found: Vec<(Entry, Option<u64>)>,
+    pub(crate) found: Vec<(Entry, Option<Place>)>,
     pub(crate) left_out: LeftOutList,
 }
 

@@ -9,10 +9,11 @@ use abp_workspace::Error;
 
 use crate::fixture::{Fixture, build, chmod, fifo, snapshot};
 
-const TREE: &[(&str, &str)] = &[
+pub(crate) const TREE: &[(&str, &str)] = &[
     (".gitignore", "ignored\n"),
     ("a", "1"),
     ("b", "1"),
+    ("text", "1\n2\n3\n4\n5\n6\n7\n"),
     ("dir/c", "1"),
     ("dir/sub/d", "1"),
     ("link", "-> a"),
@@ -20,7 +21,7 @@ const TREE: &[(&str, &str)] = &[
 ];
 
 /// Changes a stage, then the source, and applies.
-fn apply(
+pub(crate) fn apply(
     change: impl Fn(&Path),
     meanwhile: impl Fn(&Path),
 ) -> (Fixture, Result<(), Error>, std::path::PathBuf) {
@@ -115,93 +116,6 @@ fn what_is_no_content_stays_behind() {
     assert!(
         !found.contains_key(&b"new"[..]),
         "only ignored files are in it"
-    );
-}
-
-#[test]
-fn a_changed_source_is_a_conflict_and_stays_as_it_is() {
-    let check =
-        |case: &str, change: &dyn Fn(&Path), meanwhile: &dyn Fn(&Path), conflicts: &[&str]| {
-            let fixture = Fixture::new(TREE);
-            let workspace = fixture.prepare();
-            change(workspace.root());
-            meanwhile(&fixture.source());
-            let expected = snapshot(&fixture.source());
-            let changes = workspace.changes().expect(case);
-            let error = workspace.apply_to_source(&changes).expect_err(case);
-            assert_eq!(
-                error.code(),
-                ErrorCode::WorkspaceConflict,
-                "{case}: {error}"
-            );
-            let Error::Conflict { paths } = error else {
-                panic!("{case}")
-            };
-            assert_eq!(
-                paths,
-                conflicts.iter().map(Path::new).collect::<Vec<_>>(),
-                "{case}"
-            );
-            assert_eq!(snapshot(&fixture.source()), expected, "{case}");
-        };
-    let edit = |root: &Path| build(root, &[("a", "2"), ("b", "2"), ("new/x", "2")]);
-    let outside = |source: &Path| source.with_file_name("outside");
-    check(
-        "content",
-        &edit,
-        &|source| build(source, &[("a", "3")]),
-        &["a"],
-    );
-    check(
-        "same size",
-        &edit,
-        &|source| build(source, &[("a", "9"), ("b", "9")]),
-        &["a", "b"],
-    );
-    check(
-        "mode",
-        &edit,
-        &|source| chmod(&source.join("a"), 0o600),
-        &["a"],
-    );
-    check(
-        "gone",
-        &edit,
-        &|source| fs::remove_file(source.join("b")).expect("gone"),
-        &["b"],
-    );
-    check(
-        "appeared",
-        &edit,
-        &|source| build(source, &[("new/x", "3")]),
-        &["new/x"],
-    );
-    check(
-        "D3 file became a link",
-        &edit,
-        &|source| {
-            fs::remove_file(source.join("a")).expect("gone");
-            symlink("b", source.join("a")).expect("link");
-        },
-        &["a"],
-    );
-    check(
-        "D3 directory became a link",
-        &|root| build(root, &[("dir/c", "2"), ("dir/new", "2")]),
-        &|source| {
-            fs::rename(source.join("dir"), outside(source)).expect("moved");
-            symlink(outside(source), source.join("dir")).expect("link");
-        },
-        &["dir/c", "dir/new"],
-    );
-    check(
-        "directory with files that were not staged",
-        &|root| {
-            fs::remove_dir_all(root.join("dir")).expect("gone");
-            build(root, &[("dir", "2")]);
-        },
-        &|source| build(source, &[("dir/sub/ignored", "1")]),
-        &["dir"],
     );
 }
 

@@ -240,7 +240,7 @@ fn d11_the_baseline_survives_the_agent() {
         changes.git_status(),
         " D .gitignore\n D a.txt\n D d/b\n D empty/\n D link\n"
     );
-    let pack = workspace.root().with_file_name("baseline.pack");
+    let pack = workspace.root().with_file_name("baseline-0.pack");
     fs::write(pack, "another past, as long as the real one").expect("write");
     let damaged = workspace.changes();
     assert!(

@@ -12,7 +12,13 @@ mod fixture;
 #[cfg(test)]
 mod git_apply;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod lifecycle;
+#[cfg(test)]
+mod merge;
 #[cfg(test)]
 mod staging;
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn a_stage_is_the_source_without_its_repository() {
     let mode =
         |path: &std::path::Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
     assert_eq!(
-        (mode(&stage), mode(&stage.join("baseline.pack"))),
+        (mode(&stage), mode(&stage.join("baseline-0.pack"))),
         (0o700, 0o600)
     );
     workspace.remove().expect("removed");

@@ -30,13 +30,7 @@ impl MockBackend {
     /// The backend `mock` with the default demonstration.
     #[must_use]
     pub fn new() -> Self {
-        Self::from_script(MockScript {
-            name: "mock".to_owned(),
-            manifest: None,
-            opened_manifest: None,
-            priority: 0,
-            steps: None,
-        })
+        Self::from_script(MockScript::demonstration())
     }
 
     /// A backend that plays a script.

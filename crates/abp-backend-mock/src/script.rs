@@ -24,6 +24,20 @@ pub struct MockScript {
     pub steps: Option<Vec<Step>>,
 }
 
+impl MockScript {
+    /// The default demonstration, under the name `mock`.
+    #[must_use]
+    pub fn demonstration() -> Self {
+        Self {
+            name: "mock".to_owned(),
+            manifest: None,
+            opened_manifest: None,
+            priority: 0,
+            steps: None,
+        }
+    }
+}
+
 /// One step of a script.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]

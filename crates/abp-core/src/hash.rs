@@ -101,13 +101,22 @@ pub struct EventDigest {
 }
 
 impl EventDigest {
-    /// Adds an event and returns the size of its canonical JSON.
+    /// Adds an event and returns it as compact JSON.
     ///
     /// # Errors
-    /// Fails where the event holds something canonical JSON cannot carry.
-    pub fn push(&mut self, event: &AgentEvent) -> Result<usize, ContractError> {
+    /// Fails where the event holds something canonical JSON cannot carry; the digest is then as it
+    /// was.
+    pub fn push(&mut self, event: &AgentEvent) -> Result<String, ContractError> {
         let document = serialize(event, "event")?;
-        self.push_view(parse_strictly(&document)?.root())
+        let tape = parse_strictly(&document)?;
+        self.push_view(tape.root())?;
+        Ok(tape.source().to_owned())
+    }
+
+    /// How many events were added.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// The digest of the events so far.
@@ -120,18 +129,14 @@ impl EventDigest {
         }
     }
 
-    fn push_view(&mut self, event: View<'_>) -> Result<usize, ContractError> {
-        let mut size = 0;
+    fn push_view(&mut self, event: View<'_>) -> Result<(), ContractError> {
         // Hashed aside, so that an event that cannot be carried leaves the digest as it was.
         let mut hasher = self.hasher.clone();
-        canonical::write(event, |piece| {
-            size += piece.len();
-            hasher.update(piece);
-        })?;
+        canonical::write(event, |piece| hasher.update(piece))?;
         hasher.update(b"\n");
         self.hasher = hasher;
         self.count += 1;
-        Ok(size)
+        Ok(())
     }
 }
 

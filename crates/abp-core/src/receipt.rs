@@ -259,4 +259,6 @@ pub enum CancelReason {
     Disconnect,
     /// The host shut down.
     Shutdown,
+    /// The host could not keep a record of the run.
+    Storage,
 }

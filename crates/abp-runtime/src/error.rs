@@ -3,6 +3,7 @@
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::PlanError;
 use abp_policy::PolicyError;
+use abp_store::StoreError;
 
 /// Why a run is not accepted, or has no receipt.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +31,10 @@ pub enum RuntimeError {
         /// The model, in words.
         model: String,
     },
-    /// The run ended and its receipt could not be stored.
+    /// The store of runs, events and receipts failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run ended, its receipt is in the store, and the copy for people could not be written.
     #[error("cannot store the receipt in {path}")]
     StoreFailed {
         /// Where.
@@ -53,6 +57,7 @@ impl RuntimeError {
             Self::PlanFailed(error) => error.code(),
             Self::PolicyFailed(_) => ErrorCode::PolicyInvalid,
             Self::NoPrice { .. } => ErrorCode::ConfigInvalid,
+            Self::Store(error) => error.code(),
             Self::StoreFailed { .. } => ErrorCode::ReceiptStoreFailed,
             Self::Lost(_) => ErrorCode::Internal,
         }

@@ -15,6 +15,7 @@ use abp_core::{
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::PolicyEngine;
+use abp_store::Store;
 use abp_workspace::WorkspaceManager;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -24,15 +25,14 @@ use uuid::Uuid;
 use crate::RuntimeError;
 use crate::finish::{Ended, finish};
 use crate::gate::Gate;
+use crate::journal::Journal;
 use crate::meter::Meter;
 use crate::observe::Observed;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder};
 use crate::runtime::{RunOptions, RuntimeOptions};
 use crate::stage::Stage;
-use crate::store::trace_path;
 use crate::tools::use_tool;
-use crate::trace::Trace;
 
 /// How long a backend may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -48,6 +48,7 @@ pub(crate) struct Accepted {
     pub(crate) meter: Meter,
     pub(crate) options: RunOptions,
     pub(crate) runtime: Arc<RuntimeOptions>,
+    pub(crate) store: Store,
 }
 
 /// What is known about the backend that was opened, or tried.
@@ -100,9 +101,9 @@ pub(crate) async fn supervise(
         cancel: cancel.clone(),
         deadline,
     };
-    let trace = Trace::new(trace_path(&accepted.runtime.state_dir, accepted.run_id));
+    let journal = Journal::new(accepted.store.clone(), accepted.run_id, events);
     let mut supervisor = Supervisor {
-        recorder: Recorder::new(accepted.plan.order(), trace, events, end),
+        recorder: Recorder::new(accepted.plan.order(), journal, end),
         gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
         engaged: Engaged {
             identity: BackendIdentity {
@@ -229,6 +230,7 @@ impl Supervisor {
                 biased;
                 reason = self.cancel.cancelled(), if stopping.is_none() => running.stop(reason, None),
                 () = until(self.deadline), if stopping.is_none() => running.stop(CancelReason::Timeout, None),
+                error = self.recorder.failed(), if stopping.is_none() => running.stop(CancelReason::Storage, Some(error)),
                 () = until(stopping), if stopping.is_some() => {
                     task.abort();
                     break (&mut task).await;

@@ -1,11 +1,12 @@
 //! The end of every run: verification, and the one receipt. Cannot be cancelled.
 
 use abp_core::{
-    AgentEventKind, ArtifactRef, CONTRACT_VERSION, CancelReason, ExecutionLane, Outcome, Receipt,
-    RunMetadata, VerificationReport, WorkspaceMode, WorkspaceReport,
+    AgentEventKind, ArtifactRef, CancelReason, ExecutionLane, Outcome, Receipt, VerificationReport,
+    WorkspaceMode, WorkspaceReport,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
+use abp_receipt::ReceiptBuilder;
 use abp_stream::Redactor;
 use abp_workspace::Changes;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::RuntimeError;
 use crate::execute::Supervisor;
 use crate::stage::Stage;
-use crate::store::save_receipt;
+use crate::store::save_document;
 
 /// The largest diff a receipt carries.
 const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
@@ -83,6 +84,11 @@ impl Ended {
                 ErrorCode::RunCancelled,
                 "the run was cancelled by the user",
             ),
+            CancelReason::Storage => (
+                Outcome::Failed,
+                ErrorCode::ReceiptStoreFailed,
+                "the run could not be recorded",
+            ),
             CancelReason::Disconnect => (
                 Outcome::Cancelled,
                 ErrorCode::RunCancelled,
@@ -117,18 +123,45 @@ pub(crate) async fn finish(
         },
     };
     supervisor.announce(&ended).await;
-    let state_dir = supervisor.accepted.runtime.state_dir.clone();
-    let receipt = supervisor.receipt(verified, ended)?;
-    let stored =
-        tokio::task::spawn_blocking(move || save_receipt(&state_dir, &receipt).map(|_| receipt))
-            .await;
-    let receipt = stored.map_err(|error| RuntimeError::Lost(error.to_string()))??;
-    if let Some(stage) = stage
-        && let Err(error) = stage.remove().await
-    {
+    if let Some(stage) = stage {
+        // Before the receipt: a result that was announced must not be swept away after a crash.
+        dispose(stage, verified.workspace.as_ref(), &mut ended).await;
+    }
+    let (store, state_dir) = (
+        supervisor.accepted.store.clone(),
+        supervisor.accepted.runtime.state_dir.clone(),
+    );
+    let receipt = supervisor.receipt(verified, ended).await?;
+    let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
+    let document = receipt.to_document().map_err(lost)?;
+    let run_id = receipt.meta.run_id;
+    let hash = receipt.receipt_sha256.clone().unwrap_or_default();
+    store.finish(run_id, document.clone(), &hash).await?;
+    tokio::task::spawn_blocking(move || save_document(&state_dir, run_id, &document))
+        .await
+        .map_err(|error| RuntimeError::Lost(error.to_string()))??;
+    Ok(receipt)
+}
+
+/// Keeps a stage whose changes are not in the source yet, and removes any other.
+async fn dispose(stage: Stage, report: Option<&WorkspaceReport>, ended: &mut Ended) {
+    let undecided = report.is_some_and(|report| {
+        let changes = report.changes.as_ref();
+        let changed = changes.is_none_or(|changes| changes.files_changed > 0);
+        report.mode == WorkspaceMode::Staged && changed && !report.applied
+    });
+    if undecided {
+        match stage.keep().await {
+            Ok(tree) => ended.artifacts.push(ArtifactRef {
+                kind: "stage".to_owned(),
+                path: tree.display().to_string(),
+            }),
+            Err(error) => ended.fail(error),
+        }
+    } else if let Err(error) = stage.remove().await {
+        // It is swept later; the run is not worse for it.
         tracing::warn!(target: "abp.workspace", %error, "the stage could not be removed");
     }
-    Ok(receipt)
 }
 
 impl Supervisor {
@@ -205,60 +238,43 @@ impl Supervisor {
             .await;
     }
 
-    fn receipt(self, verified: Verified, mut ended: Ended) -> Result<Receipt, RuntimeError> {
+    async fn receipt(self, verified: Verified, mut ended: Ended) -> Result<Receipt, RuntimeError> {
         let order = self.accepted.plan.order();
-        let duration_ms = self.recorder.clock.elapsed_ms();
-        let started_at = self.recorder.clock.started_at();
-        let meta = RunMetadata {
-            run_id: self.accepted.run_id,
-            work_order_id: order.id,
-            work_order_sha256: Some(self.accepted.plan.order_sha256().to_owned()),
-            contract_version: CONTRACT_VERSION.to_owned(),
-            started_at,
-            finished_at: started_at.plus_millis(duration_ms),
-            duration_ms,
-        };
+        let clock = self.recorder.clock;
         let enforcement = self.gate.report(self.engaged.enforcement);
-        let (trace, redactor) = self.recorder.finish();
-        let mut artifacts = std::mem::take(&mut ended.artifacts);
-        match trace.file {
-            None => {}
-            Some(Ok(path)) => artifacts.push(ArtifactRef {
-                kind: "trace".to_owned(),
-                path: path.display().to_string(),
-            }),
-            Some(Err(error)) => ended.fail(
-                AbpError::new(
-                    ErrorCode::ReceiptStoreFailed,
-                    "the trace could not be stored",
-                )
-                .with_source(error),
-            ),
+        let recorded = self.recorder.finish().await;
+        if let Some(problem) = recorded.problem {
+            let message = format!("events are missing in the store: {problem}");
+            ended.fail(AbpError::new(ErrorCode::ReceiptStoreFailed, message));
         }
-        let receipt = Receipt {
-            meta,
-            backend: self.engaged.identity,
-            capabilities: self.engaged.manifest,
-            mode: self.accepted.plan.mode(),
-            usage_raw: presentable(ended.usage_raw, &redactor)?,
-            usage: self.accepted.meter.usage(),
-            trace: trace.embedded,
-            trace_digest: Some(trace.digest),
-            artifacts,
-            verification: verified.report,
-            workspace: verified.workspace,
-            outcome: ended.outcome,
-            cancel_reason: ended.cancel_reason,
-            error: presentable(ended.error.map(|error| error.to_dto()), &redactor)?,
-            plan: self.engaged.plan.map(|plan| plan.report().clone()),
-            enforcement,
-            adaptations: Vec::new(),
-            member_sha256: std::collections::BTreeMap::new(),
-            receipt_sha256: None,
-        };
-        receipt
-            .with_hash()
-            .map_err(|error| RuntimeError::Lost(error.to_string()))
+        let redactor = &recorded.redactor;
+        ReceiptBuilder::new(
+            self.accepted.run_id,
+            order.id,
+            self.engaged.identity,
+            clock.started_at(),
+            clock.elapsed_ms(),
+            ended.outcome,
+        )
+        .work_order_sha256(self.accepted.plan.order_sha256().to_owned())
+        .capabilities(self.engaged.manifest)
+        .mode(self.accepted.plan.mode())
+        .usage_raw(presentable(ended.usage_raw, redactor)?)
+        .usage(self.accepted.meter.usage())
+        .trace(recorded.embedded)
+        .trace_digest(recorded.digest)
+        .artifacts(ended.artifacts)
+        .verification(verified.report)
+        .workspace(verified.workspace)
+        .cancel_reason(ended.cancel_reason)
+        .error(presentable(
+            ended.error.map(|error| error.to_dto()),
+            redactor,
+        )?)
+        .plan(self.engaged.plan.map(|plan| plan.report().clone()))
+        .enforcement(enforcement)
+        .build_hashed()
+        .map_err(|error| RuntimeError::Lost(error.to_string()))
     }
 }
 

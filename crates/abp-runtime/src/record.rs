@@ -4,13 +4,22 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use abp_backend_core::CancelSignal;
-use abp_core::{AgentEvent, AgentEventKind, Timestamp, WorkOrder};
+use abp_core::{AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
+use abp_error::AbpError;
 use abp_stream::{Pipeline, Redactor, Stage};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::queue::EventSender;
-use crate::trace::{Trace, TraceEnd, admit};
+use crate::journal::Journal;
+use crate::trace::{Trace, admit};
+
+/// What the wall clock says.
+pub(crate) fn now() -> Timestamp {
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp::from_unix_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
 
 /// A clock that cannot run backwards: wall time at the start, monotonic time from there.
 #[derive(Debug, Clone, Copy)]
@@ -21,13 +30,8 @@ pub(crate) struct RunClock {
 
 impl RunClock {
     fn start() -> Self {
-        let since_epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
         Self {
-            started_at: Timestamp::from_unix_millis(
-                i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX),
-            ),
+            started_at: now(),
             started: Instant::now(),
         }
     }
@@ -75,7 +79,7 @@ pub(crate) struct Recorder {
     redactor: Redactor,
     pipeline: Pipeline,
     trace: Trace,
-    events: EventSender,
+    journal: Journal,
     end: End,
     answer: Answer,
 }
@@ -88,14 +92,14 @@ struct Answer {
 }
 
 impl Recorder {
-    pub(crate) fn new(order: &WorkOrder, trace: Trace, events: EventSender, end: End) -> Self {
+    pub(crate) fn new(order: &WorkOrder, journal: Journal, end: End) -> Self {
         let redactor = Redactor::for_environment(&order.config.env);
         Self {
             clock: RunClock::start(),
             pipeline: Pipeline::new().then(Stage::Redact(redactor.clone())),
             redactor,
-            trace,
-            events,
+            trace: Trace::default(),
+            journal,
             end,
             answer: Answer::default(),
         }
@@ -113,24 +117,28 @@ impl Recorder {
         };
         let event = admit(event);
         self.answer.observe(&event.kind);
-        let (event, size) = match self.trace.record(&event) {
-            Ok(size) => (event, size),
+        let recorded = self.trace.record(&event);
+        let (event, seq, json) = match recorded {
+            Ok((seq, json)) => (event, seq, json),
             Err(error) => {
                 let message = format!(
                     "an event of kind {} cannot be recorded: {error}",
                     event.kind.name()
                 );
                 let warning = AgentEvent::new(ts, AgentEventKind::Warning { message });
-                let size = self.trace.record(&warning).unwrap_or_default();
-                (warning, size)
+                match self.trace.record(&warning) {
+                    Ok((seq, json)) => (warning, seq, json),
+                    // Our own words can always be recorded.
+                    Err(_) => return,
+                }
             }
         };
         let cost = tokio::select! {
             biased;
-            cost = self.events.wait_for_room(size) => cost,
+            cost = self.journal.wait_for_room(json.len()) => cost,
             () = self.end().reached() => 0,
         };
-        self.events.send(event, cost);
+        self.journal.append(seq, event, json, cost).await;
     }
 
     /// When the run has to end.
@@ -143,10 +151,32 @@ impl Recorder {
         &self.answer.text
     }
 
-    /// The trace, and what takes secrets out of everything else.
-    pub(crate) fn finish(self) -> (TraceEnd, Redactor) {
-        (self.trace.finish(), self.redactor)
+    /// Waits until the store failed.
+    pub(crate) async fn failed(&self) -> AbpError {
+        self.journal.failed().await
     }
+
+    /// The trace, once all of it is durable, and what takes secrets out of everything else.
+    pub(crate) async fn finish(self) -> Recorded {
+        let problem = self.journal.close().await;
+        let (embedded, digest) = self.trace.finish();
+        Recorded {
+            embedded,
+            digest,
+            problem,
+            redactor: self.redactor,
+        }
+    }
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) embedded: Vec<AgentEvent>,
+    pub(crate) digest: TraceDigest,
+    /// Why events are missing in the store, where they are.
+    pub(crate) problem: Option<String>,
+    pub(crate) redactor: Redactor,
 }
 
 impl Answer {

@@ -9,13 +9,19 @@ use abp_core::{MicroUsd, WorkOrder};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
+use abp_store::{NewRun, Store, StoreOptions};
+use abp_stream::Redactor;
+use abp_workspace::WorkspaceManager;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle};
 use crate::meter::{Meter, ModelPrice, PriceTable};
 use crate::queue::event_queue;
-use crate::store::receipt_path;
+use crate::record::now;
+use crate::recover::{missing_copies, recover};
+use crate::store::{receipt_path, save_document};
 use crate::{Approvals, RuntimeError};
 
 /// What the operator configured.
@@ -43,6 +49,7 @@ pub struct RunOptions {
 pub struct Runtime {
     registry: BackendRegistry,
     options: Arc<RuntimeOptions>,
+    store: Arc<OnceCell<Store>>,
 }
 
 impl Runtime {
@@ -55,7 +62,45 @@ impl Runtime {
         Self {
             registry,
             options: Arc::new(options),
+            store: Arc::new(OnceCell::new()),
         }
+    }
+
+    /// The store of runs, events and receipts. The first call opens it, gives every run that a crash
+    /// interrupted its terminal receipt, and sweeps stages that nobody owns any more.
+    ///
+    /// # Errors
+    /// Fails where the store cannot be opened or recovered.
+    pub async fn store(&self) -> Result<&Store, RuntimeError> {
+        self.store.get_or_try_init(|| self.open_store()).await
+    }
+
+    async fn open_store(&self) -> Result<Store, RuntimeError> {
+        let state_dir = self.options.state_dir.clone();
+        let store = Store::open(&state_dir, StoreOptions::default()).await?;
+        recover(&store).await?;
+        let unwritten = missing_copies(&store, &state_dir).await?;
+        let manager = self.workspaces();
+        let swept = tokio::task::spawn_blocking(move || {
+            for (run_id, document) in unwritten {
+                save_document(&state_dir, run_id, &document)?;
+            }
+            // What cannot be swept now is swept later; it stands in nobody's way.
+            if let Err(error) = manager.sweep() {
+                tracing::warn!(target: "abp.workspace", %error, "stages could not be swept");
+            }
+            Ok::<(), RuntimeError>(())
+        });
+        swept
+            .await
+            .map_err(|error| RuntimeError::Lost(error.to_string()))??;
+        Ok(store)
+    }
+
+    /// The workspaces of this runtime's runs.
+    #[must_use]
+    pub fn workspaces(&self) -> WorkspaceManager {
+        WorkspaceManager::new(self.options.state_dir.join("stages"))
     }
 
     /// The backends.
@@ -83,20 +128,21 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`Self::run_with`].
-    pub fn run_streaming(
+    pub async fn run_streaming(
         &self,
         backend_name: &str,
         work_order: WorkOrder,
     ) -> Result<RunHandle, RuntimeError> {
         self.run_with(backend_name, work_order, RunOptions::default())
+            .await
     }
 
-    /// Starts a run. Must be called within a tokio runtime.
+    /// Starts a run. Its start is durable before anything of it happens.
     ///
     /// # Errors
     /// Fails, before anything happened, where the run cannot be planned, its policy not compiled or
     /// its budget not enforced. Once this returns a handle, the run ends in exactly one receipt.
-    pub fn run_with(
+    pub async fn run_with(
         &self,
         backend_name: &str,
         work_order: WorkOrder,
@@ -111,6 +157,16 @@ impl Runtime {
             .map(Arc::clone)
             .collect();
         let run_id = Uuid::now_v7();
+        let store = self.store().await?.clone();
+        let accepted = NewRun {
+            run_id,
+            order_json: redacted(plan.order())?,
+            order_sha256: plan.order_sha256().to_owned(),
+            backend: plan.projection().selected_backend.clone(),
+            at: now(),
+            idempotency_key: None,
+        };
+        store.accept(accepted).await?;
         tracing::debug!(target: "abp.runtime", %run_id, backend = plan.projection().selected_backend, "accepted");
         let (cancel, signal) = cancellation();
         let (sender, events) = event_queue();
@@ -122,6 +178,7 @@ impl Runtime {
             meter,
             options,
             runtime: Arc::clone(&self.options),
+            store,
         };
         let task = tokio::spawn(supervise(accepted, signal, sender));
         Ok(RunHandle {
@@ -164,4 +221,12 @@ impl Runtime {
         }
         Ok(Meter::new(price, budget, order.config.max_turns))
     }
+}
+
+/// The order for the journal, without the secrets of its environment.
+fn redacted(order: &WorkOrder) -> Result<String, RuntimeError> {
+    let mut json =
+        serde_json::to_value(order).map_err(|error| RuntimeError::Lost(error.to_string()))?;
+    Redactor::for_environment(&order.config.env).redact_value(&mut json);
+    Ok(json.to_string())
 }

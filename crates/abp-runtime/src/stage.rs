@@ -1,5 +1,6 @@
 //! The workspace of a run, off the async workers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
@@ -60,13 +61,19 @@ impl Stage {
 
     /// Removes the staged copy.
     pub(crate) async fn remove(self) -> Result<(), AbpError> {
-        match Arc::into_inner(self.workspace) {
-            Some(workspace) => blocking(move || workspace.remove()).await,
-            None => Err(AbpError::new(
-                ErrorCode::Internal,
-                "the workspace is still in use",
-            )),
-        }
+        let workspace = self.into_workspace()?;
+        blocking(move || workspace.remove()).await
+    }
+
+    /// Leaves the staged copy until somebody decides about it, and says where it is.
+    pub(crate) async fn keep(self) -> Result<PathBuf, AbpError> {
+        let workspace = self.into_workspace()?;
+        blocking(move || workspace.keep()).await
+    }
+
+    fn into_workspace(self) -> Result<PreparedWorkspace, AbpError> {
+        let in_use = || AbpError::new(ErrorCode::Internal, "the workspace is still in use");
+        Arc::into_inner(self.workspace).ok_or_else(in_use)
     }
 }
 
@@ -75,7 +82,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, AbpError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(to_abp_error(&error)),
+        Ok(Err(error)) => Err(workspace_error(&error)),
         Err(panic) => Err(AbpError::new(
             ErrorCode::Internal,
             format!("work on the workspace panicked: {panic}"),
@@ -83,7 +90,9 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn to_abp_error(error: &WorkspaceError) -> AbpError {
+/// A workspace error in the form in which errors of different crates meet.
+#[must_use]
+pub fn workspace_error(error: &WorkspaceError) -> AbpError {
     use std::error::Error as _;
     let result = AbpError::new(error.code(), error.to_string());
     match error.source() {

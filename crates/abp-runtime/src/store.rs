@@ -1,10 +1,9 @@
-//! Receipts as files.
+//! Receipts as files: copies for people of what the store holds.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use abp_core::Receipt;
 use uuid::Uuid;
 
 use crate::RuntimeError;
@@ -14,31 +13,29 @@ pub(crate) fn receipt_path(state_dir: &Path, run_id: Uuid) -> PathBuf {
     state_dir.join("receipts").join(format!("{run_id}.json"))
 }
 
-/// Where a trace goes that is too large for its receipt.
-pub(crate) fn trace_path(state_dir: &Path, run_id: Uuid) -> PathBuf {
-    state_dir.join("traces").join(format!("{run_id}.jsonl"))
-}
-
-/// Stores a receipt so that the file is either absent or whole, whatever happens.
-pub(crate) fn save_receipt(state_dir: &Path, receipt: &Receipt) -> Result<PathBuf, RuntimeError> {
-    let path = receipt_path(state_dir, receipt.meta.run_id);
-    write_whole(&path, receipt).map_err(|source| RuntimeError::StoreFailed {
+/// Writes the copy of a receipt so that the file is either absent or whole, whatever happens.
+pub(crate) fn save_document(
+    state_dir: &Path,
+    run_id: Uuid,
+    document: &[u8],
+) -> Result<PathBuf, RuntimeError> {
+    let path = receipt_path(state_dir, run_id);
+    write_whole(&path, document).map_err(|source| RuntimeError::StoreFailed {
         path: path.display().to_string(),
         source,
     })?;
     Ok(path)
 }
 
-fn write_whole(path: &Path, receipt: &Receipt) -> io::Result<()> {
+fn write_whole(path: &Path, document: &[u8]) -> io::Result<()> {
     let directory = path
         .parent()
         .ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(directory)?;
-    let document = receipt.to_document().map_err(io::Error::other)?;
     let partial = path.with_extension("json.partial");
     let written = (|| {
         let mut file = File::create(&partial)?;
-        file.write_all(&document)?;
+        file.write_all(document)?;
         file.sync_all()?;
         fs::rename(&partial, path)?;
         File::open(directory)?.sync_all()

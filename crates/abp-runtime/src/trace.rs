@@ -1,91 +1,42 @@
 //! The trace: every event of a run, digested as it happens and embedded while it is small.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
-use std::path::{Path, PathBuf};
-
 use abp_core::{AgentEvent, AgentEventKind, ContractError, EventDigest, TraceDigest};
 use abp_json::{AdmissionChange, admit_value};
 use serde_json::{Value, json};
 
-/// The largest trace a receipt embeds, in bytes of canonical JSON.
-const MAX_EMBEDDED_BYTES: usize = 4 * 1024 * 1024;
+/// The largest trace a receipt embeds, in bytes of JSON.
+pub(crate) const MAX_EMBEDDED_BYTES: usize = 4 * 1024 * 1024;
 /// Where an event says what had to be changed to record it.
 const ADMITTED_KEY: &str = "abp_admitted";
 
-/// The events of a run so far. What is too much for the receipt goes to a file.
-#[derive(Debug)]
+/// The events of a run so far: all of them digested, embedded while they are few enough. The rest
+/// is in the store.
+#[derive(Debug, Default)]
 pub(crate) struct Trace {
     embedded: Vec<AgentEvent>,
     bytes: usize,
     digest: EventDigest,
-    path: PathBuf,
-    spill: Option<io::Result<BufWriter<File>>>,
-}
-
-/// What the receipt says about the events.
-#[derive(Debug)]
-pub(crate) struct TraceEnd {
-    pub(crate) embedded: Vec<AgentEvent>,
-    pub(crate) digest: TraceDigest,
-    /// The file with all events, where they are not embedded; or why there is none.
-    pub(crate) file: Option<io::Result<PathBuf>>,
 }
 
 impl Trace {
-    /// A trace that spills to `path` when it grows too large.
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self {
-            embedded: Vec::new(),
-            bytes: 0,
-            digest: EventDigest::default(),
-            path,
-            spill: None,
-        }
-    }
-
-    /// Records an event and returns its size.
-    pub(crate) fn record(&mut self, event: &AgentEvent) -> Result<usize, ContractError> {
-        let size = self.digest.push(event)?;
-        self.bytes = self.bytes.saturating_add(size);
+    /// Records an event; returns its place among the others and its compact JSON.
+    pub(crate) fn record(&mut self, event: &AgentEvent) -> Result<(u64, String), ContractError> {
+        let seq = self.digest.count();
+        let json = self.digest.push(event)?;
+        self.bytes = self.bytes.saturating_add(json.len());
         if self.bytes <= MAX_EMBEDDED_BYTES {
             self.embedded.push(event.clone());
-            return Ok(size);
+        } else {
+            self.embedded = Vec::new();
         }
-        let embedded = std::mem::take(&mut self.embedded);
-        let file = match self.spill.take() {
-            Some(file) => file,
-            None => create(&self.path),
-        };
-        self.spill = Some(file.and_then(|mut file| {
-            for event in embedded.iter().chain([event]) {
-                serde_json::to_writer(&mut file, event)?;
-                file.write_all(b"\n")?;
-            }
-            Ok(file)
-        }));
-        Ok(size)
+        Ok((seq, json))
     }
 
-    /// The events to embed, the digest of all, and the file they are in otherwise.
-    pub(crate) fn finish(self) -> TraceEnd {
-        let finish = |file: io::Result<BufWriter<File>>| {
-            file?.into_inner()?.sync_all()?;
-            Ok(self.path)
-        };
-        TraceEnd {
-            digest: self.digest.finish(self.spill.is_none()),
-            embedded: self.embedded,
-            file: self.spill.map(finish),
-        }
+    /// The events to embed, and the digest of all.
+    pub(crate) fn finish(self) -> (Vec<AgentEvent>, TraceDigest) {
+        let digest = self.digest.finish(self.bytes <= MAX_EMBEDDED_BYTES);
+        (self.embedded, digest)
     }
-}
-
-fn create(path: &Path) -> io::Result<BufWriter<File>> {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    File::create(path).map(BufWriter::new)
 }
 
 /// Makes the foreign JSON of an event safe to hash, and labels what that changed.

@@ -96,6 +96,7 @@ async fn cancelled_by_the_user() {
         let handle = bench
             .runtime
             .run_streaming("mock", bench.order(json!({})))
+            .await
             .unwrap();
         let cancel = handle.cancel_handle();
         tokio::spawn(async move {
@@ -124,6 +125,7 @@ async fn nobody_holds_on() {
         let handle = bench
             .runtime
             .run_streaming("mock", bench.order(json!({})))
+            .await
             .unwrap();
         if detach {
             handle.receipt.detach();
@@ -155,6 +157,7 @@ async fn the_receipt_cannot_be_stored() {
     let handle = bench
         .runtime
         .run_streaming("mock", bench.order(json!({})))
+        .await
         .unwrap();
     let error = handle.receipt.await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ReceiptStoreFailed, "{error}");

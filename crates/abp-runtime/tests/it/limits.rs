@@ -55,6 +55,7 @@ async fn a_budget_that_cannot_be_held_is_refused() {
         let error = bench
             .runtime
             .run_streaming("mock", bench.order(json!({"config": config})))
+            .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::ConfigInvalid, "{error}");
     }

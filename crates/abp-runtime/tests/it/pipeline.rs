@@ -26,7 +26,11 @@ async fn a_missing_capability_is_refused_before_anything_happens() {
         json!({"capability": "telepathy"}),
     ] {
         let order = bench.order(json!({"requirements": {"required": [required]}}));
-        let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+        let error = bench
+            .runtime
+            .run_streaming("mock", order)
+            .await
+            .unwrap_err();
         assert_eq!(error.code(), ErrorCode::CapabilityUnsupported, "{error}");
     }
     let kernel = bench.order(json!({"config": {"vendor": {"abp": {"enforcement": "kernel"}}}}));
@@ -34,6 +38,7 @@ async fn a_missing_capability_is_refused_before_anything_happens() {
         bench
             .runtime
             .run_streaming("mock", kernel)
+            .await
             .unwrap_err()
             .code(),
         ErrorCode::CapabilityUnsupported
@@ -66,7 +71,11 @@ async fn the_backend_receives_exactly_the_plans_payload() {
     ];
     let mut receipts = Vec::new();
     for order in &orders {
-        let handle = bench.runtime.run_streaming("mock", order.clone()).unwrap();
+        let handle = bench
+            .runtime
+            .run_streaming("mock", order.clone())
+            .await
+            .unwrap();
         receipts.push(handle.receipt.await.unwrap());
     }
     let received = received.lock().unwrap();
@@ -105,7 +114,11 @@ async fn passthrough_refuses_what_it_would_have_to_emulate() {
         "requirements": {"required": [{"capability": "extended_thinking"}]},
         "config": {"vendor": passthrough},
     }));
-    let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+    let error = bench
+        .runtime
+        .run_streaming("mock", order)
+        .await
+        .unwrap_err();
     assert!(
         error.to_string().contains("passthrough adds nothing"),
         "{error}"
@@ -127,6 +140,7 @@ async fn the_opened_backend_is_negotiated_again() {
     let handle = bench
         .runtime
         .run_streaming("a-liar", bench.order(required.clone()))
+        .await
         .unwrap();
     let (receipt, events) = bench.follow(handle).await;
     assert_eq!(
@@ -140,6 +154,7 @@ async fn the_opened_backend_is_negotiated_again() {
     let handle = bench
         .runtime
         .run_streaming("auto", bench.order(required))
+        .await
         .unwrap();
     let (receipt, events) = bench.follow(handle).await;
     assert_eq!(
@@ -390,7 +405,11 @@ async fn an_emulated_schema_is_held_to() {
     }
     let bench = Bench::scripted(&json!([]));
     let order = bench.order(json!({"config": {"vendor": {"abp": {"output_schema": {"type": 7}}}}}));
-    let error = bench.runtime.run_streaming("mock", order).unwrap_err();
+    let error = bench
+        .runtime
+        .run_streaming("mock", order)
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), ErrorCode::ValidationFailed, "{error}");
 }
 

@@ -1,0 +1,121 @@
+//! The events of a run on their way to the store, and from there to whoever follows.
+//!
+//! An event reaches the reader only when it is durable: what somebody saw is still known after a
+//! crash. Many events share one commit, so waiting for one costs little.
+
+use std::sync::Arc;
+
+use abp_core::AgentEvent;
+use abp_error::{AbpError, ErrorCode};
+use abp_store::{Ack, Store};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::queue::EventSender;
+
+/// Writes the events of one run.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    store: Store,
+    run_id: Uuid,
+    events: Arc<EventSender>,
+    pending: mpsc::UnboundedSender<Pending>,
+    forwarder: JoinHandle<()>,
+    fault: watch::Sender<Option<String>>,
+}
+
+/// An event that was handed to the store and is not known to be durable yet. How many there are is
+/// bounded by the room that the reader's queue gives.
+struct Pending {
+    event: AgentEvent,
+    cost: u32,
+    ack: Ack,
+}
+
+impl Journal {
+    pub(crate) fn new(store: Store, run_id: Uuid, events: EventSender) -> Self {
+        let events = Arc::new(events);
+        let (pending, receiver) = mpsc::unbounded_channel();
+        let (fault, _) = watch::channel(None);
+        let forwarder = tokio::spawn(forward(receiver, Arc::clone(&events), fault.clone()));
+        Self {
+            store,
+            run_id,
+            events,
+            pending,
+            forwarder,
+            fault,
+        }
+    }
+
+    /// Waits until there is room for an event of that size.
+    pub(crate) async fn wait_for_room(&self, bytes: usize) -> u32 {
+        self.events.wait_for_room(bytes).await
+    }
+
+    /// Writes an event; `cost` is what [`Self::wait_for_room`] took for it.
+    pub(crate) async fn append(&self, seq: u64, event: AgentEvent, json: String, cost: u32) {
+        if self.fault.borrow().is_some() {
+            // The run is being stopped because of it; the reader still hears how it ends.
+            self.events.send(event, cost);
+            return;
+        }
+        match self.store.append_event(self.run_id, seq, json).await {
+            Ok(ack) => drop(self.pending.send(Pending { event, cost, ack })),
+            Err(error) => {
+                report(&self.fault, &error);
+                self.events.send(event, cost);
+            }
+        }
+    }
+
+    /// Waits until the store failed.
+    pub(crate) async fn failed(&self) -> AbpError {
+        let mut fault = self.fault.subscribe();
+        let problem = match fault.wait_for(Option::is_some).await {
+            Ok(problem) => problem.clone(),
+            // Cannot be: we hold the sender.
+            Err(_) => None,
+        };
+        AbpError::new(
+            ErrorCode::ReceiptStoreFailed,
+            format!(
+                "the run cannot be recorded: {}",
+                problem.unwrap_or_default()
+            ),
+        )
+    }
+
+    /// Waits until every event is durable and handed to the reader; says why where one is not.
+    pub(crate) async fn close(self) -> Option<String> {
+        drop(self.pending);
+        // It ends when the last pending event is settled; it does not panic.
+        drop(self.forwarder.await);
+        self.fault.borrow().clone()
+    }
+}
+
+async fn forward(
+    mut pending: mpsc::UnboundedReceiver<Pending>,
+    events: Arc<EventSender>,
+    fault: watch::Sender<Option<String>>,
+) {
+    while let Some(Pending { event, cost, ack }) = pending.recv().await {
+        if let Err(error) = ack.await {
+            report(&fault, &error);
+        }
+        events.send(event, cost);
+    }
+}
+
+/// The first problem is the one that is told.
+fn report(fault: &watch::Sender<Option<String>>, error: &abp_store::StoreError) {
+    fault.send_if_modified(|problem| {
+        let first = problem.is_none();
+        if first {
+            *problem = Some(error.to_string());
+        }
+        first
+    });
+}

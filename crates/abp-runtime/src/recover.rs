@@ -1,0 +1,148 @@
+//! Runs that a crash left without an end.
+
+use std::path::Path;
+
+use abp_core::{
+    AgentEvent, AgentEventKind, BackendIdentity, EventDigest, Outcome, Receipt, Timestamp,
+    UsageNormalized, WorkOrder, read_document,
+};
+use abp_error::{AbpErrorDto, ErrorCode};
+use abp_receipt::ReceiptBuilder;
+use abp_store::{RunRecord, Store};
+use uuid::Uuid;
+
+use crate::RuntimeError;
+use crate::store::receipt_path;
+use crate::trace::MAX_EMBEDDED_BYTES;
+
+/// How many events are read at a time.
+const PAGE: u32 = 1_000;
+
+/// What the journal of an interrupted run holds.
+struct Journaled {
+    digest: EventDigest,
+    embedded: Option<Vec<AgentEvent>>,
+    bytes: usize,
+    usage: UsageNormalized,
+    last: Option<Timestamp>,
+}
+
+/// How many of the newest receipts are looked at for a missing copy: a crash leaves out only those
+/// that were being written.
+const RECENT: u32 = 256;
+
+/// Gives every run that nobody carries on any more its terminal receipt.
+pub(crate) async fn recover(store: &Store) -> Result<(), RuntimeError> {
+    for unfinished in store.unfinished().await? {
+        let abandoned = !unfinished.owner_alive && !unfinished.own;
+        // Of several processes that find the same run, one gets it.
+        if abandoned && store.adopt(unfinished.run.run_id).await? {
+            end(store, &unfinished.run).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Receipts that are in the store and have no copy for people yet.
+pub(crate) async fn missing_copies(
+    store: &Store,
+    state_dir: &Path,
+) -> Result<Vec<(Uuid, Vec<u8>)>, RuntimeError> {
+    let mut missing = Vec::new();
+    for summary in store.receipts(None, RECENT).await? {
+        if !receipt_path(state_dir, summary.run_id).exists()
+            && let Some(receipt) = store.receipt(summary.run_id).await?
+        {
+            missing.push((summary.run_id, receipt.document));
+        }
+    }
+    Ok(missing)
+}
+
+async fn end(store: &Store, run: &RunRecord) -> Result<(), RuntimeError> {
+    let journaled = Journaled::read(store, run.run_id).await?;
+    let receipt = receipt(run, journaled)?;
+    let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
+    let document = receipt.to_document().map_err(lost)?;
+    let hash = receipt.receipt_sha256.clone().unwrap_or_default();
+    store.finish(run.run_id, document, &hash).await?;
+    tracing::warn!(target: "abp.runtime", run_id = %run.run_id, "an interrupted run was ended");
+    Ok(())
+}
+
+impl Journaled {
+    async fn read(store: &Store, run_id: Uuid) -> Result<Self, RuntimeError> {
+        let mut journaled = Self {
+            digest: EventDigest::default(),
+            embedded: Some(Vec::new()),
+            bytes: 0,
+            usage: UsageNormalized::default(),
+            last: None,
+        };
+        loop {
+            let page = store.events(run_id, journaled.digest.count(), PAGE).await?;
+            if page.is_empty() {
+                return Ok(journaled);
+            }
+            for record in page {
+                journaled.take(&record.json).map_err(RuntimeError::Lost)?;
+            }
+        }
+    }
+
+    fn take(&mut self, json: &str) -> Result<(), String> {
+        let event: AgentEvent = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        self.digest
+            .push(&event)
+            .map_err(|error| error.to_string())?;
+        self.last = Some(event.ts);
+        if let AgentEventKind::UsageUpdated { usage } = &event.kind {
+            self.usage = usage.clone();
+        }
+        self.bytes = self.bytes.saturating_add(json.len());
+        if self.bytes > MAX_EMBEDDED_BYTES {
+            self.embedded = None;
+        } else if let Some(events) = &mut self.embedded {
+            events.push(event);
+        }
+        Ok(())
+    }
+}
+
+fn receipt(run: &RunRecord, journaled: Journaled) -> Result<Receipt, RuntimeError> {
+    let order: WorkOrder = read_document(run.order_json.as_bytes())
+        .map_err(|error| RuntimeError::Lost(error.to_string()))?;
+    let started = run.accepted_at;
+    let last = journaled.last.unwrap_or(started);
+    let took = last
+        .as_unix_millis()
+        .saturating_sub(started.as_unix_millis());
+    let backend = BackendIdentity {
+        id: run.backend.clone(),
+        backend_version: None,
+        adapter_version: None,
+    };
+    let error = AbpErrorDto {
+        code: ErrorCode::RunInterrupted,
+        message: "the host ended before the run did".to_owned(),
+        context: std::collections::BTreeMap::new(),
+        source_message: None,
+    };
+    let took = u64::try_from(took).unwrap_or(0);
+    let digest = journaled.digest.finish(journaled.embedded.is_some());
+    ReceiptBuilder::new(
+        run.run_id,
+        order.id,
+        backend,
+        started,
+        took,
+        Outcome::Failed,
+    )
+    .work_order_sha256(run.order_sha256.clone())
+    .usage(journaled.usage)
+    .trace(journaled.embedded.unwrap_or_default())
+    .trace_digest(digest)
+    .error(error)
+    .build_hashed()
+    .map_err(|error| RuntimeError::Lost(error.to_string()))
+}

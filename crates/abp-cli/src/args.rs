@@ -13,14 +13,26 @@ Exit status: 0 ok, 1 run failed, 2 usage or input, 3 capability unsupported, 4 p
 5 budget exceeded, 6 backend unavailable or timed out, 7 verification failed,\n\
 8 workspace conflict, 130 cancelled.")]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GlobalArgs {
     /// Log what happens inside to standard error (or set RUST_LOG=abp=debug).
     #[arg(long, global = true)]
     pub(crate) debug: bool,
     /// Print one JSON object instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    #[command(subcommand)]
-    pub(crate) command: Command,
+    /// The configuration to use instead of ./backplane.toml (or set ABP_CONFIG).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where runs, receipts and stages are kept (or set ABP_HOME) [default: .agent-backplane].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -29,6 +41,14 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// List the backends and what they can do.
     Backends(BackendsArgs),
+    /// List runs and show one.
+    Runs(RunsArgs),
+    /// Show the changes of a run that are not decided about yet.
+    Diff(StageArgs),
+    /// Apply the changes of a run to its source: all of them or, on conflict, none.
+    Apply(StageArgs),
+    /// Throw the changes of a run away.
+    Discard(StageArgs),
     /// Check a work order, receipt, policy or sidecar transcript.
     Validate(ValidateArgs),
     /// Print a JSON schema.
@@ -37,6 +57,10 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Work with receipts.
     Receipt(ReceiptArgs),
+    /// Check or show the configuration.
+    Config(ConfigArgs),
+    /// Make a configuration file to start from.
+    Init(InitArgs),
     /// Explain an error code.
     Explain(ExplainArgs),
     /// Check what this machine gives and what stands in the way.
@@ -58,9 +82,9 @@ pub(crate) struct RunArgs {
     /// A work order to start from; `-` reads standard input. Other flags override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) order: Option<PathBuf>,
-    /// The backend, or `auto` for whichever fits best.
-    #[arg(long, value_name = "NAME", default_value = "mock")]
-    pub(crate) backend: String,
+    /// The backend, or `auto` for whichever fits best [default: the configured one, else mock].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
     /// The model; the backend's default when omitted.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
@@ -121,9 +145,9 @@ pub(crate) struct GovernanceArgs {
     /// A capability the backend must have, e.g. `streaming:native` [levels: native, emulated, any].
     #[arg(long, value_name = "CAP[:LEVEL]")]
     pub(crate) require: Vec<String>,
-    /// A policy profile (JSON).
-    #[arg(long, value_name = "FILE")]
-    pub(crate) policy: Option<PathBuf>,
+    /// A policy profile: a configured name, or a file (JSON).
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) policy: Option<String>,
     /// Approve a tool (glob) that the policy wants approval for.
     #[arg(long, value_name = "TOOL")]
     pub(crate) approve: Vec<String>,
@@ -148,17 +172,74 @@ pub(crate) struct LimitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Where stages and receipts are kept.
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "ABP_HOME",
-        default_value = ".agent-backplane"
-    )]
-    pub(crate) state_dir: PathBuf,
     /// Register a scripted mock backend from this file (JSON).
     #[arg(long = "mock-script", value_name = "FILE")]
     pub(crate) mock_scripts: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) command: RunsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// List runs, newest first.
+    #[command(after_help = "Example:\n  abp runs list --limit 5")]
+    List {
+        /// How many.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+    },
+    /// Show one run.
+    #[command(after_help = "Example:\n  abp runs show last --events")]
+    Show {
+        /// The run: its id, the beginning of it, or `last`.
+        run: String,
+        /// Print its events instead, however many there are.
+        #[arg(long)]
+        events: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  abp diff last\n  abp apply last\n  abp discard last")]
+pub(crate) struct StageArgs {
+    /// The run: its id, the beginning of it, or `last`.
+    pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Report everything that is wrong with the configuration.
+    #[command(after_help = "Example:\n  abp config check --strict")]
+    Check {
+        /// Take what has no effect for an error, too.
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Show the effective configuration.
+    #[command(after_help = "Example:\n  abp config show --origin")]
+    Show {
+        /// Say for each value where it comes from.
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  abp init --user")]
+pub(crate) struct InitArgs {
+    /// Make the user's own file instead of one for this project.
+    #[arg(long)]
+    pub(crate) user: bool,
 }
 
 #[derive(Debug, Args)]
@@ -221,13 +302,46 @@ pub(crate) struct ReceiptArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptCommand {
-    /// Check that receipts are what they were when they were made.
-    #[command(after_help = "Example:\n  abp receipt verify .agent-backplane/receipts/*.json")]
-    Verify {
-        /// The receipts; `-` reads standard input.
-        #[arg(value_name = "RECEIPT", required = true)]
-        files: Vec<PathBuf>,
+    /// Check that receipts, or the whole log of them, are what they were when they were made.
+    #[command(
+        after_help = "Examples:\n  abp receipt verify .agent-backplane/receipts/*.json\n  \
+abp receipt verify --log --checkpoint kept-elsewhere.txt"
+    )]
+    Verify(VerifyArgs),
+    /// List receipts, newest first.
+    #[command(after_help = "Example:\n  abp receipt list --limit 5")]
+    List {
+        /// How many.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
     },
+    /// Show how two receipts differ, field by field.
+    #[command(after_help = "Example:\n  abp receipt diff OLD NEW")]
+    Diff {
+        /// The one.
+        old: PathBuf,
+        /// The other.
+        new: PathBuf,
+    },
+    /// Print the newest signed checkpoint of the log, to be kept elsewhere.
+    #[command(after_help = "Example:\n  abp receipt checkpoint > kept-elsewhere.txt")]
+    Checkpoint,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The receipts; `-` reads standard input.
+    #[arg(value_name = "RECEIPT", required_unless_present = "log")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Check the whole log of the state directory.
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// A checkpoint that was kept elsewhere: shows truncation and rewriting. May be repeated.
+    #[arg(long, value_name = "FILE", requires = "log")]
+    pub(crate) checkpoint: Vec<PathBuf>,
+    /// The public key to trust, instead of the one in the state directory.
+    #[arg(long, value_name = "FILE", requires = "log")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -239,10 +353,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  abp doctor --json")]
-pub(crate) struct DoctorArgs {
-    #[command(flatten)]
-    pub(crate) host: HostArgs,
-}
+pub(crate) struct DoctorArgs {}
 
 #[derive(Debug, Args)]
 #[command(

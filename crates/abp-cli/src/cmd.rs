@@ -1,11 +1,14 @@
 //! The commands, one module each.
 
 pub(crate) mod backends;
+pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod receipt;
 pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod shell;
+pub(crate) mod stage;
 pub(crate) mod validate;

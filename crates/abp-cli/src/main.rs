@@ -8,37 +8,52 @@ mod order;
 mod output;
 mod prompt;
 mod render;
+mod session;
 mod text;
 
 use std::process::ExitCode;
 
-use abp_error::AbpError;
+use abp_error::{AbpError, ExitStatus};
 use clap::Parser as _;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, GlobalArgs};
+use crate::cmd::stage::Decision;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    start_logging(cli.debug);
-    let mut output = Output::new(cli.json);
-    let result = match cli.command {
-        Command::Run(args) => cmd::run::run(&args, &mut output),
-        Command::Backends(args) => cmd::backends::run(&args, &mut output),
-        Command::Validate(args) => cmd::validate::run(&args, &mut output),
-        Command::Schema(args) => cmd::schema::run(&args, &mut output),
-        Command::Inspect(args) => cmd::inspect::run(&args, &mut output),
-        Command::Receipt(args) => cmd::receipt::run(&args, &mut output),
-        Command::Explain(args) => cmd::explain::run(&args, &mut output),
-        Command::Doctor(args) => cmd::doctor::run(&args, &mut output),
-        Command::Completion(args) => Ok(cmd::shell::completion(&args, &mut output)),
-        Command::Man(args) => cmd::shell::man(&args, &mut output),
-    };
-    let status = match result {
+    let Cli { global, command } = Cli::parse();
+    start_logging(&global);
+    let mut output = Output::new(global.json);
+    let status = match dispatch(command, &global, &mut output) {
         Ok(status) => status.code(),
         Err(error) => report(&error, &mut output),
     };
     ExitCode::from(status)
+}
+
+fn dispatch(
+    command: Command,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    match command {
+        Command::Run(args) => cmd::run::run(&args, global, output),
+        Command::Backends(args) => cmd::backends::run(&args, global, output),
+        Command::Runs(args) => cmd::runs::run(&args, global, output),
+        Command::Diff(args) => cmd::stage::run(Decision::Diff, &args, global, output),
+        Command::Apply(args) => cmd::stage::run(Decision::Apply, &args, global, output),
+        Command::Discard(args) => cmd::stage::run(Decision::Discard, &args, global, output),
+        Command::Validate(args) => cmd::validate::run(&args, output),
+        Command::Schema(args) => cmd::schema::run(&args, output),
+        Command::Inspect(args) => cmd::inspect::run(&args, output),
+        Command::Receipt(args) => cmd::receipt::run(&args, global, output),
+        Command::Config(args) => cmd::config::run(&args, global, output),
+        Command::Init(args) => cmd::config::init(&args, output),
+        Command::Explain(args) => cmd::explain::run(&args, output),
+        Command::Doctor(_) => cmd::doctor::run(global, output),
+        Command::Completion(args) => Ok(cmd::shell::completion(&args, output)),
+        Command::Man(args) => cmd::shell::man(&args, output),
+    }
 }
 
 /// Tells of an error in the form asked for; its code decides the exit status.
@@ -47,11 +62,16 @@ fn report(error: &AbpError, output: &mut Output) -> u8 {
     error.code().exit_status().code()
 }
 
-fn start_logging(debug: bool) {
+/// `RUST_LOG` wins over `--debug`, which wins over the configuration.
+fn start_logging(global: &GlobalArgs) {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => filter,
-        _ if debug => "abp=debug".to_owned(),
-        _ => return,
+        _ if global.debug => "abp=debug".to_owned(),
+        // A configuration that cannot be read is reported by the command that needs it.
+        _ => match abp_config::load(&session::sources(global)) {
+            Ok(loaded) => format!("abp={}", loaded.config.log_level.as_str()),
+            Err(_) => "abp=warn".to_owned(),
+        },
     };
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))

@@ -10,9 +10,14 @@ use serde_json::{Map, Value};
 use crate::args::{LaneArg, RunArgs, WorkspaceModeArg};
 use crate::input::{self, closest};
 use crate::output::Output;
+use crate::session::Session;
 
 /// Builds the order: the file first, then flags over it.
-pub(crate) fn build(args: &RunArgs, output: &mut Output) -> Result<WorkOrder, AbpError> {
+pub(crate) fn build(
+    args: &RunArgs,
+    session: &Session,
+    output: &mut Output,
+) -> Result<WorkOrder, AbpError> {
     let (mut order, file_has_policy) = match &args.order {
         Some(path) => {
             let bytes = input::read(path)?;
@@ -41,10 +46,15 @@ pub(crate) fn build(args: &RunArgs, output: &mut Output) -> Result<WorkOrder, Ab
             .push(parse_requirement(requirement)?);
     }
     match &args.governance.policy {
-        Some(path) => order.policy = input::policy(path)?,
-        None if !file_has_policy => order.policy = default_policy(order.workspace.mode),
-        None => {}
+        Some(policy) => order.policy = session.policy(policy)?,
+        None if file_has_policy => {}
+        None => {
+            let configured = session.default_policy();
+            order.policy = configured.unwrap_or_else(|| default_policy(order.workspace.mode));
+        }
     }
+    // Whatever policy a run has, these hold.
+    session.config().restrictions.apply(&mut order.policy);
     set_config(args, &mut order.config)?;
     order.client.get_or_insert_with(terminal_client);
     Ok(order)

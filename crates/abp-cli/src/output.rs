@@ -31,6 +31,17 @@ impl Output {
         self.json
     }
 
+    /// Whether colours are wanted on standard output.
+    pub(crate) fn is_coloured(&self) -> bool {
+        let choice = anstream::AutoStream::choice(&io::stdout());
+        !matches!(choice, anstream::ColorChoice::Never)
+    }
+
+    /// Writes rendered diagnostics to standard error.
+    pub(crate) fn diagnostics(&mut self, text: &str) {
+        to_stderr(text.trim_end());
+    }
+
     /// Whether a person watches standard error.
     pub(crate) fn is_watched(&self) -> bool {
         io::stderr().is_terminal()

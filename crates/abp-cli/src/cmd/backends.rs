@@ -4,9 +4,9 @@ use abp_core::{CapabilityManifest, EnforcementLevel, SupportLevel};
 use abp_error::{AbpError, ExitStatus};
 use serde::Serialize;
 
-use crate::args::BackendsArgs;
-use crate::cmd::run::registry;
+use crate::args::{BackendsArgs, GlobalArgs};
 use crate::output::{Output, STRONG};
+use crate::session::Session;
 use crate::text::one_line;
 
 #[derive(Debug, Serialize)]
@@ -18,8 +18,18 @@ struct Row<'a> {
     priority: u32,
 }
 
-pub(crate) fn run(args: &BackendsArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let registry = registry(&args.host)?;
+pub(crate) fn run(
+    args: &BackendsArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let session = Session::open(global, &args.host.mock_scripts, output)?;
+    let registry = session.registry()?;
+    for sidecar in session.unavailable() {
+        output.warn(&format!(
+            "backend {sidecar:?} is a sidecar, which this release cannot start"
+        ));
+    }
     let rows: Vec<_> = registry
         .descriptors()
         .map(|descriptor| Row {

@@ -9,8 +9,9 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::DoctorArgs;
+use crate::args::GlobalArgs;
 use crate::output::{BAD, GOOD, NOTE, Output};
+use crate::session::Session;
 use crate::text::one_line;
 
 /// Below this, staging is likely to fail.
@@ -35,8 +36,9 @@ enum Status {
     Failed,
 }
 
-pub(crate) fn run(args: &DoctorArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let state_dir = &args.host.state_dir;
+pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let session = Session::open(global, &[], output)?;
+    let state_dir = &session.config().state_dir;
     let checks = [
         state_directory(state_dir),
         disk(state_dir),

@@ -1,20 +1,60 @@
 //! `abp receipt`, and what other commands show of receipts.
 
+mod log;
+
 use std::path::Path;
 
 use abp_core::{Outcome, Receipt, ValidationError, verify_receipt_document};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_receipt::diff_documents;
 use serde_json::{Value, json};
 
-use crate::args::{ReceiptArgs, ReceiptCommand};
+use crate::args::{GlobalArgs, ReceiptArgs, ReceiptCommand};
 use crate::input;
 use crate::output::{BAD, GOOD, NOTE, Output};
 use crate::text::{one_line, printable};
 
-pub(crate) fn run(args: &ReceiptArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+pub(crate) fn run(
+    args: &ReceiptArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     match &args.command {
-        ReceiptCommand::Verify { files } => verify(files, output),
+        ReceiptCommand::Verify(args) if args.log => log::verify(args, global, output),
+        ReceiptCommand::Verify(args) => verify(&args.files, output),
+        ReceiptCommand::List { limit } => log::list(*limit, global, output),
+        ReceiptCommand::Checkpoint => log::checkpoint(global, output),
+        ReceiptCommand::Diff { old, new } => diff(old, new, output),
     }
+}
+
+/// Shows how two receipts differ, field by field.
+fn diff(old: &Path, new: &Path, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let difference = diff_documents(&input::read(old)?, &input::read(new)?)
+        .map_err(|error| AbpError::new(error.code(), error.to_string()))?;
+    if output.is_json() {
+        output.json(&difference)?;
+        return Ok(ExitStatus::Success);
+    }
+    for change in &difference.changes {
+        output.line(&format!(
+            "{}: {BAD}{}{BAD:#} {GOOD}{}{GOOD:#}",
+            one_line(&change.field),
+            one_line(
+                &change
+                    .old
+                    .as_ref()
+                    .map_or_else(|| "absent".to_owned(), ToString::to_string)
+            ),
+            one_line(
+                &change
+                    .new
+                    .as_ref()
+                    .map_or_else(|| "absent".to_owned(), ToString::to_string)
+            ),
+        ));
+    }
+    Ok(ExitStatus::Success)
 }
 
 /// Checks every file, says what is wrong with each, and fails if any is.

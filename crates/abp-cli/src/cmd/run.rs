@@ -1,32 +1,23 @@
 //! `abp run`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use abp_backend_mock::{MockBackend, MockScript};
 use abp_core::{CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
-use abp_integrations::BackendRegistry;
-use abp_plan::{PlanSettings, RunPlan};
-use abp_runtime::{
-    ApprovalRequest, Approvals, CancelHandle, PriceTable, RunHandle, RunOptions, Runtime,
-    RuntimeOptions,
-};
+use abp_plan::RunPlan;
+use abp_runtime::{ApprovalRequest, Approvals, CancelHandle, RunHandle, RunOptions, Runtime};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::args::{HostArgs, RunArgs};
+use crate::args::{GlobalArgs, RunArgs};
 use crate::cmd::receipt::{print_summary, write_copy};
-use crate::input;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::{Output, STRONG};
 use crate::prompt;
 use crate::render::{self, EventPrinter};
+use crate::session::{Session, block_on};
 use crate::text::one_line;
-
-/// How long a question waits for its answer before it is denied.
-const APPROVAL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What `--json` prints, and `--jsonl` prints last.
 #[derive(Debug, Serialize)]
@@ -49,30 +40,29 @@ struct RunSummary<'a> {
     error: Option<&'a AbpErrorDto>,
 }
 
-pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let order = order::build(args, output)?;
-    let runtime = Runtime::new(registry(&args.host)?, runtime_options(args)?);
+pub(crate) fn run(
+    args: &RunArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let session = Session::open(global, &args.host.mock_scripts, output)?;
+    let order = order::build(args, &session, output)?;
+    let backend = session.backend(args.backend.as_deref())?;
+    let runtime = session.runtime(session.prices(args.limits.prices.as_ref())?)?;
     if args.dry_run {
-        let plan = runtime.plan(&args.backend, order)?;
+        let plan = runtime.plan(&backend, order)?;
         show_plan(&plan, output)?;
         return Ok(ExitStatus::Success);
     }
     let approvals = Approvals::for_tools(&args.governance.approve)
         .map_err(|error| AbpError::new(ErrorCode::ConfigInvalid, format!("--approve: {error}")))?;
-    let tokio = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
-        })?;
-    tokio.block_on(async {
-        let (approvals, questions) = with_prompt(approvals, output);
+    block_on(async {
+        let (approvals, questions) = with_prompt(approvals, session.approval_timeout(), output);
         let options = RunOptions {
             timeout: args.limits.timeout,
             approvals,
         };
-        let handle = runtime.run_with(&args.backend, order, options)?;
+        let handle = runtime.run_with(&backend, order, options).await?;
         let receipt = follow(handle, questions, args, output).await?;
         conclude(&runtime, &receipt, args, output)
     })
@@ -81,47 +71,15 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<ExitStatus, Abp
 /// On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
 fn with_prompt(
     approvals: Approvals,
+    timeout: Duration,
     output: &Output,
 ) -> (Approvals, mpsc::Receiver<ApprovalRequest>) {
     let (sender, questions) = mpsc::channel(1);
     if output.can_ask() {
-        (approvals.or_ask(sender, APPROVAL_TIMEOUT), questions)
+        (approvals.or_ask(sender, timeout), questions)
     } else {
         (approvals, questions)
     }
-}
-
-/// The backends: the embedded one, and scripted ones.
-pub(crate) fn registry(args: &HostArgs) -> Result<BackendRegistry, AbpError> {
-    let mut registry = BackendRegistry::with_embedded();
-    for path in &args.mock_scripts {
-        let bytes = input::read(path)?;
-        let script: MockScript = input::document(path, &bytes)?;
-        registry.register(Arc::new(MockBackend::from_script(script)));
-    }
-    Ok(registry)
-}
-
-fn runtime_options(args: &RunArgs) -> Result<RuntimeOptions, AbpError> {
-    let prices = match &args.limits.prices {
-        None => PriceTable::default(),
-        Some(path) => {
-            let prices: PriceTable = input::strict(path, ErrorCode::ConfigInvalid)?;
-            if let Some(model) = prices.first_invalid() {
-                let message = format!(
-                    "{}: a price of {model:?} is not a number of dollars, zero or more",
-                    path.display()
-                );
-                return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
-            }
-            prices
-        }
-    };
-    Ok(RuntimeOptions {
-        state_dir: args.host.state_dir.clone(),
-        prices,
-        planning: PlanSettings::default(),
-    })
 }
 
 /// Shows the events until the end, and waits for the receipt.
@@ -222,6 +180,13 @@ fn conclude(
         output.line("");
         print_summary(receipt, output);
         output.field("receipt", &path);
+        if receipt
+            .artifacts
+            .iter()
+            .any(|artifact| artifact.kind == "stage")
+        {
+            output.field("next", "abp apply last, or abp discard last");
+        }
     }
     Ok(status)
 }

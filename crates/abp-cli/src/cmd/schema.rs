@@ -7,7 +7,8 @@ use crate::args::SchemaArgs;
 use crate::output::Output;
 
 pub(crate) fn run(args: &SchemaArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let documents = abp_core::schema::documents();
+    let mut documents = abp_core::schema::documents();
+    documents.push(("config", abp_config::Config::json_schema()));
     let names: Vec<_> = documents
         .iter()
         .map(|(name, _)| name.replace('_', "-"))

@@ -7,6 +7,8 @@ mod bad_input;
 #[cfg(test)]
 mod desk;
 #[cfg(test)]
+mod durable;
+#[cfg(test)]
 mod first_run;
 #[cfg(test)]
 mod plans;

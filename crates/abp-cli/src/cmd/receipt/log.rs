@@ -1,0 +1,171 @@
+//! Receipts in the store, and the signed log over them.
+
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_receipt::{KeyRing, LogProblem, SignedCheckpoint, VerifyingKey};
+use abp_store::{StoreReader, StoreReport, VerifyOptions};
+use serde_json::{Value, json};
+
+use crate::args::{GlobalArgs, VerifyArgs};
+use crate::cmd::runs::stored;
+use crate::input;
+use crate::output::{BAD, GOOD, Output};
+use crate::session::{Session, block_on};
+use crate::text::printable;
+
+/// Checks the log and every receipt in it, and says which promise does not hold.
+pub(super) fn verify(
+    args: &VerifyArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let session = Session::open(global, &[], output)?;
+    let options = VerifyOptions {
+        keys: args
+            .key
+            .as_ref()
+            .map(|path| read_key(path))
+            .transpose()?
+            .map(KeyRing::of),
+        kept: args
+            .checkpoint
+            .iter()
+            .map(|path| read_checkpoint(path))
+            .collect::<Result<_, _>>()?,
+    };
+    let report = block_on(async {
+        // Only reads: a log that is being examined is not changed, not even by a recovery.
+        let store = StoreReader::open(&session.config().state_dir)
+            .await
+            .map_err(stored)?;
+        store.verify(options).await.map_err(stored)
+    })?;
+    tell(&report, output)?;
+    Ok(if report.is_ok() {
+        ExitStatus::Success
+    } else {
+        ExitStatus::VerificationFailed
+    })
+}
+
+fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
+    let problems: Vec<Value> = report
+        .log
+        .problems
+        .iter()
+        .map(|problem| json!({ "failed": name(problem), "message": problem.to_string() }))
+        .chain(
+            report
+                .problems
+                .iter()
+                .map(|problem| json!({ "failed": "store", "message": problem.to_string() })),
+        )
+        .collect();
+    if output.is_json() {
+        return output.json(&json!({
+            "valid": report.is_ok(),
+            "entries": report.log.size,
+            "root": report.log.root.to_string(),
+            "problems": problems,
+        }));
+    }
+    let (style, word) = if report.is_ok() {
+        (GOOD, "valid")
+    } else {
+        (BAD, "INVALID")
+    };
+    output.line(&format!(
+        "{style}{word}{style:#}   log of {} entries",
+        report.log.size
+    ));
+    for problem in problems {
+        let text = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default();
+        output.line(&format!(
+            "  {}: {}",
+            text("failed"),
+            printable(text("message"))
+        ));
+    }
+    Ok(())
+}
+
+/// Which promise failed, in one word: edit, truncation, rewrite, reorder, missing_end and so on.
+fn name(problem: &LogProblem) -> Value {
+    let value = serde_json::to_value(problem).unwrap_or_default();
+    value.get("problem").cloned().unwrap_or_default()
+}
+
+pub(super) fn list(
+    limit: u32,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
+    let receipts = block_on(async {
+        runtime
+            .store()
+            .await?
+            .receipts(None, limit)
+            .await
+            .map_err(stored)
+    })?;
+    if output.is_json() {
+        let rows: Vec<_> = receipts
+            .iter()
+            .map(|row| json!({ "run_id": row.run_id, "seq": row.log_seq, "sha256": row.sha256 }))
+            .collect();
+        output.json(&json!({ "receipts": rows }))?;
+    } else {
+        for row in receipts {
+            output.line(&format!(
+                "{:>6}  {}  {}",
+                row.log_seq, row.run_id, row.sha256
+            ));
+        }
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// Prints the newest checkpoint, for somebody to keep where the operator cannot reach it.
+pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
+    let checkpoint = block_on(async {
+        runtime
+            .store()
+            .await?
+            .latest_checkpoint()
+            .await
+            .map_err(stored)
+    })?;
+    if output.is_json() {
+        output.json(&json!({ "checkpoint": checkpoint.to_string() }))?;
+    } else {
+        output.write(&checkpoint.to_string());
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn read_checkpoint(path: &std::path::Path) -> Result<SignedCheckpoint, AbpError> {
+    read_text(path)?
+        .parse()
+        .map_err(|error: abp_receipt::CheckpointError| {
+            AbpError::new(error.code(), format!("{}: {error}", path.display()))
+        })
+}
+
+fn read_key(path: &std::path::Path) -> Result<VerifyingKey, AbpError> {
+    read_text(path)?
+        .trim()
+        .parse()
+        .map_err(|error: abp_receipt::KeyError| {
+            AbpError::new(error.code(), format!("{}: {error}", path.display()))
+        })
+}
+
+fn read_text(path: &std::path::Path) -> Result<String, AbpError> {
+    String::from_utf8(input::read(path)?).map_err(|error| {
+        AbpError::new(
+            ErrorCode::ValidationFailed,
+            format!("{}: {error}", path.display()),
+        )
+    })
+}

@@ -1,0 +1,169 @@
+//! `abp runs`, and finding a run by what a person types.
+
+use abp_core::AgentEvent;
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_runtime::{Runtime, RuntimeError};
+use abp_store::{RunFilter, RunRecord, Store};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::args::{GlobalArgs, RunsArgs, RunsCommand};
+use crate::cmd::receipt::print_summary;
+use crate::output::{DIM, Output};
+use crate::render::EventPrinter;
+use crate::session::{Session, block_on};
+use crate::text::one_line;
+
+/// How many events are read at a time.
+const PAGE: u32 = 1_000;
+/// How many runs are searched for a prefix.
+const SEARCHED: u32 = 10_000;
+
+pub(crate) fn run(
+    args: &RunsArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
+    block_on(async {
+        let store = runtime.store().await?;
+        match &args.command {
+            RunsCommand::List { limit } => list(store, *limit, output).await,
+            RunsCommand::Show { run, events } => show(&runtime, store, run, *events, output).await,
+        }
+    })
+}
+
+/// The run meant by an id, the beginning of one, or `last`.
+pub(crate) async fn find(store: &Store, text: &str) -> Result<RunRecord, AbpError> {
+    let unknown = || {
+        let message = format!("no run is {text:?}; `abp runs list` shows them");
+        AbpError::new(ErrorCode::ValidationFailed, message)
+    };
+    if let Ok(run_id) = text.parse::<Uuid>() {
+        return store.run(run_id).await.map_err(stored)?.ok_or_else(unknown);
+    }
+    let mut runs = store
+        .runs(&RunFilter::default(), SEARCHED)
+        .await
+        .map_err(stored)?;
+    if text == "last" {
+        runs.truncate(1);
+    } else {
+        runs.retain(|run| run.run_id.to_string().starts_with(&text.to_lowercase()));
+    }
+    match runs.len() {
+        0 => Err(unknown()),
+        1 => runs.pop().ok_or_else(unknown),
+        several => Err(AbpError::new(
+            ErrorCode::ValidationFailed,
+            format!("{several} runs begin with {text:?}; give more of the id"),
+        )),
+    }
+}
+
+pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {
+    RuntimeError::from(error).into()
+}
+
+async fn list(store: &Store, limit: u32, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let runs = store
+        .runs(&RunFilter::default(), limit)
+        .await
+        .map_err(stored)?;
+    if output.is_json() {
+        let rows: Vec<_> = runs.iter().map(to_json).collect();
+        output.json(&json!({ "runs": rows }))?;
+        return Ok(ExitStatus::Success);
+    }
+    for run in runs {
+        let outcome = run.outcome.as_deref().unwrap_or("running");
+        output.line(&format!(
+            "{}  {}  {outcome:<9}  {}  {DIM}{}{DIM:#}",
+            run.run_id,
+            run.accepted_at,
+            one_line(&run.backend),
+            one_line(&task(&run)),
+        ));
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn to_json(run: &RunRecord) -> Value {
+    json!({
+        "run_id": run.run_id,
+        "accepted_at": run.accepted_at,
+        "ended_at": run.ended_at,
+        "outcome": run.outcome,
+        "backend": run.backend,
+        "task": task(run),
+    })
+}
+
+fn task(run: &RunRecord) -> String {
+    let order: Option<Value> = serde_json::from_str(&run.order_json).ok();
+    let task = order.as_ref().and_then(|order| order.get("task")?.as_str());
+    task.unwrap_or_default().to_owned()
+}
+
+async fn show(
+    runtime: &Runtime,
+    store: &Store,
+    text: &str,
+    events: bool,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let run = find(store, text).await?;
+    if events {
+        print_events(store, run.run_id, output).await?;
+        return Ok(ExitStatus::Success);
+    }
+    let receipt = store.receipt(run.run_id).await.map_err(stored)?;
+    let receipt = receipt
+        .map(|record| abp_core::read_document(&record.document))
+        .transpose();
+    let receipt: Option<abp_core::Receipt> =
+        receipt.map_err(|error| AbpError::new(error.code(), error.to_string()))?;
+    if output.is_json() {
+        output.json(&json!({ "run": to_json(&run), "receipt": receipt }))?;
+        return Ok(ExitStatus::Success);
+    }
+    output.field("task", &one_line(&task(&run)));
+    match receipt {
+        Some(receipt) => {
+            print_summary(&receipt, output);
+            output.field(
+                "receipt",
+                &runtime.receipt_path(run.run_id).display().to_string(),
+            );
+        }
+        None => output.field("outcome", "running"),
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// All events, page by page, however many there are.
+async fn print_events(store: &Store, run_id: Uuid, output: &mut Output) -> Result<(), AbpError> {
+    let mut printer = EventPrinter::default();
+    let mut next = 0;
+    loop {
+        let page = store.events(run_id, next, PAGE).await.map_err(stored)?;
+        let Some(last) = page.last() else { break };
+        next = last.seq + 1;
+        for record in page {
+            if output.is_json() {
+                output.line(&record.json);
+                continue;
+            }
+            let event: AgentEvent = serde_json::from_str(&record.json).map_err(|error| {
+                AbpError::new(
+                    ErrorCode::ReceiptChainBroken,
+                    format!("event {}: {error}", record.seq),
+                )
+            })?;
+            printer.print(&event.kind, output);
+        }
+    }
+    printer.end_line(output);
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What a command works with: the effective configuration, and what follows from it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_mock::{MockBackend, MockScript};
+use abp_config::{BackendConfig, Config, Loaded, Override, PriceEntry, Sources, load, render};
+use abp_core::PolicyProfile;
+use abp_error::{AbpError, ErrorCode};
+use abp_integrations::BackendRegistry;
+use abp_plan::PlanSettings;
+use abp_runtime::{ModelPrice, PriceTable, Runtime, RuntimeOptions};
+
+use crate::args::GlobalArgs;
+use crate::input;
+use crate::output::Output;
+
+/// The backend of a run that nobody chose one for.
+const DEFAULT_BACKEND: &str = "mock";
+/// How long a question waits for its answer when nothing else is configured.
+const DEFAULT_APPROVAL_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The effective configuration of a command.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) loaded: Loaded,
+    scripts: Vec<MockScript>,
+}
+
+impl Session {
+    /// Loads the configuration; what is odd about it is told on standard error.
+    pub(crate) fn open(
+        global: &GlobalArgs,
+        scripts: &[PathBuf],
+        output: &mut Output,
+    ) -> Result<Self, AbpError> {
+        let mut read = Vec::new();
+        for path in scripts {
+            let bytes = input::read(path)?;
+            read.push(input::document::<MockScript>(path, &bytes)?);
+        }
+        let mut sources = sources(global);
+        sources
+            .known_backends
+            .extend(read.iter().map(|script| script.name.clone()));
+        let loaded = load(&sources)?;
+        if !loaded.warnings.is_empty() {
+            output.diagnostics(&render(&loaded.warnings, output.is_coloured()));
+        }
+        Ok(Self {
+            loaded,
+            scripts: read,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.loaded.config
+    }
+
+    /// The backends: the embedded one, configured ones, and those of scripts.
+    pub(crate) fn registry(&self) -> Result<BackendRegistry, AbpError> {
+        let mut registry = BackendRegistry::with_embedded();
+        for (name, backend) in &self.config().backends {
+            match backend {
+                BackendConfig::Mock { script, priority } => {
+                    let mut read = match script {
+                        Some(path) => input::document(path, &input::read(path)?)?,
+                        None => MockScript::demonstration(),
+                    };
+                    read.name.clone_from(name);
+                    read.priority = priority.unwrap_or(read.priority);
+                    registry.register(Arc::new(MockBackend::from_script(read)));
+                }
+                BackendConfig::Sidecar { .. } => {}
+            }
+        }
+        for script in &self.scripts {
+            registry.register(Arc::new(MockBackend::from_script(script.clone())));
+        }
+        Ok(registry)
+    }
+
+    /// Configured backends that this release cannot start.
+    pub(crate) fn unavailable(&self) -> impl Iterator<Item = &str> {
+        let sidecar = |backend: &BackendConfig| matches!(backend, BackendConfig::Sidecar { .. });
+        let backends = self.config().backends.iter();
+        backends
+            .filter(move |(_, backend)| sidecar(backend))
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// The backend of a run: the one asked for, the configured one, or the embedded one.
+    pub(crate) fn backend(&self, asked: Option<&str>) -> Result<String, AbpError> {
+        let configured = self.config().default_backend.as_deref();
+        let name = asked.or(configured).unwrap_or(DEFAULT_BACKEND);
+        if self.unavailable().any(|sidecar| sidecar == name) {
+            let message = format!("backend {name:?} is a sidecar, which this release cannot start");
+            return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
+        }
+        Ok(name.to_owned())
+    }
+
+    /// A policy by its configured name, or from a file.
+    pub(crate) fn policy(&self, name_or_file: &str) -> Result<PolicyProfile, AbpError> {
+        match self.config().policies.get(name_or_file) {
+            Some(policy) => Ok(policy.clone()),
+            None => input::policy(name_or_file.as_ref()),
+        }
+    }
+
+    /// The policy of a run that brings none, where one is configured.
+    pub(crate) fn default_policy(&self) -> Option<PolicyProfile> {
+        let name = self.config().default_policy.as_ref()?;
+        self.config().policies.get(name).cloned()
+    }
+
+    /// The prices of a file, or the configured ones.
+    pub(crate) fn prices(&self, file: Option<&PathBuf>) -> Result<PriceTable, AbpError> {
+        let Some(path) = file else {
+            return Ok(self.configured_prices());
+        };
+        let prices: PriceTable = input::strict(path, ErrorCode::ConfigInvalid)?;
+        if let Some(model) = prices.first_invalid() {
+            let message = format!(
+                "{}: a price of {model:?} is not a number of dollars, zero or more",
+                path.display()
+            );
+            return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
+        }
+        Ok(prices)
+    }
+
+    fn configured_prices(&self) -> PriceTable {
+        let mut prices = PriceTable::default();
+        let config = self.config();
+        let table = config
+            .default_prices
+            .as_ref()
+            .and_then(|name| config.prices.get(name));
+        for (model, entry) in table.into_iter().flatten() {
+            prices.set(model, to_price(entry));
+        }
+        prices
+    }
+
+    pub(crate) fn approval_timeout(&self) -> Duration {
+        let configured = self.config().approval_timeout_secs;
+        configured.map_or(DEFAULT_APPROVAL_TIMEOUT, |secs| {
+            Duration::from_secs(secs.into())
+        })
+    }
+
+    /// A runtime over all of that.
+    pub(crate) fn runtime(&self, prices: PriceTable) -> Result<Runtime, AbpError> {
+        let options = RuntimeOptions {
+            state_dir: self.config().state_dir.clone(),
+            prices,
+            planning: PlanSettings {
+                emulation: self.config().emulation_config(),
+            },
+        };
+        Ok(Runtime::new(self.registry()?, options))
+    }
+}
+
+/// Where the configuration of this process comes from.
+pub(crate) fn sources(global: &GlobalArgs) -> Sources {
+    let mut sources = Sources::of_process(global.config.clone());
+    sources.known_backends = vec![DEFAULT_BACKEND.to_owned()];
+    if let Some(state_dir) = &global.state_dir {
+        sources.overrides.push(Override {
+            key: "state_dir".to_owned(),
+            value: state_dir.display().to_string(),
+            flag: "--state-dir".to_owned(),
+        });
+    }
+    sources
+}
+
+/// Runs a command's async part to its end.
+pub(crate) fn block_on<T>(
+    future: impl Future<Output = Result<T, AbpError>>,
+) -> Result<T, AbpError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
+        })?;
+    runtime.block_on(future)
+}
+
+fn to_price(entry: &PriceEntry) -> ModelPrice {
+    ModelPrice {
+        input_usd_per_mtok: entry.input_usd_per_mtok,
+        output_usd_per_mtok: entry.output_usd_per_mtok,
+        cache_read_usd_per_mtok: entry.cache_read_usd_per_mtok,
+        cache_write_usd_per_mtok: entry.cache_write_usd_per_mtok,
+        request_usd: entry.request_usd,
+    }
+}

@@ -1,0 +1,303 @@
+//! Results that survive: crashes, decisions, and a log that shows tampering.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
+
+use abp_core::{AgentEvent, Outcome, verify_receipt_document};
+use abp_error::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, text};
+
+/// F1: whenever the host is killed, every run it accepted has exactly one receipt after the next
+/// start, with every event that was shown, and the log holds.
+#[test]
+fn a_killed_host_loses_nothing_that_was_shown() {
+    let desk = Desk::new();
+    let steps = json!([
+        {"do": "say", "text": "one\n"}, {"do": "write", "path": "a.txt", "content": "a"},
+        {"do": "say", "text": "two\n"}, {"do": "read", "path": "readme.txt"},
+        {"do": "sleep", "ms": 30}, {"do": "say", "text": "three\n"},
+    ]);
+    desk.write(
+        "s.json",
+        json!({"name": "slow", "steps": steps}).to_string(),
+    );
+    let mut shown = Vec::new();
+    let arguments = [
+        "run",
+        "--task",
+        "t",
+        "--backend",
+        "slow",
+        "--mock-script",
+        "s.json",
+        "--jsonl",
+    ];
+    let start = Instant::now();
+    assert!(
+        desk.command(&arguments)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let whole = start.elapsed();
+    // From before anything is accepted to after the end.
+    for delay in (0..16).map(|step| whole * step / 14) {
+        let mut child = desk
+            .command(&arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(delay);
+        child.kill().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let events: Vec<AgentEvent> = lines
+            .map_while(|line| serde_json::from_str(&line.ok()?).ok())
+            .collect();
+        child.wait().unwrap();
+        shown.push(events);
+    }
+    let (_, listed) = desk.json(&["runs", "list", "--limit", "100"]);
+    let (_, receipts) = desk.json(&["receipt", "list", "--limit", "100"]);
+    let runs = listed["runs"].as_array().unwrap();
+    assert_eq!(
+        runs.len(),
+        receipts["receipts"].as_array().unwrap().len(),
+        "one receipt each"
+    );
+    assert!(
+        runs.iter().all(|run| run["outcome"].is_string()),
+        "every run has ended: {listed}"
+    );
+    let traces: Vec<Vec<AgentEvent>> = runs
+        .iter()
+        .map(|run| {
+            let path = desk
+                .path(".agent-backplane/receipts")
+                .join(format!("{}.json", run["run_id"].as_str().unwrap()));
+            let receipt = verify_receipt_document(&std::fs::read(path).unwrap()).unwrap();
+            if receipt.outcome != Outcome::Complete {
+                assert_eq!(receipt.error.unwrap().code, ErrorCode::RunInterrupted);
+            }
+            receipt.trace
+        })
+        .collect();
+    for events in shown.iter().filter(|events| !events.is_empty()) {
+        assert!(
+            traces.iter().any(|trace| trace.starts_with(events)),
+            "what was shown is recorded: {events:?}"
+        );
+    }
+    assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
+    // A stage stays for a run that is known, never for one that nobody can name.
+    for stage in std::fs::read_dir(desk.path(".agent-backplane/stages")).unwrap() {
+        let name = stage.unwrap().file_name().into_string().unwrap();
+        assert!(
+            runs.iter().any(|run| run["run_id"] == json!(name)),
+            "{name} is in no list"
+        );
+    }
+}
+
+#[test]
+fn a_result_waits_until_it_is_decided_about() {
+    let desk = Desk::new();
+    desk.receipt();
+    let diff = desk.abp(&["diff", "last"]).stdout;
+    assert!(diff.contains("+++ b/abp-hello.md"), "{diff}");
+    assert!(!desk.path("abp-hello.md").exists());
+    let (status, applied) = desk.json(&["apply", "last"]);
+    assert_eq!(
+        (status, &applied["decision"]),
+        (0, &json!("applied")),
+        "{applied}"
+    );
+    assert!(desk.path("abp-hello.md").exists());
+    let again = desk.abp(&["apply", "last"]);
+    assert_ne!(again.status, 0);
+
+    desk.write("abp-hello.md", "something else\n");
+    desk.abp(&["run", "--task", "another task"]);
+    assert_eq!(desk.abp(&["discard", "last"]).status, 0);
+    assert_ne!(desk.abp(&["diff", "last"]).status, 0, "it is gone");
+    assert_eq!(
+        std::fs::read_to_string(desk.path("abp-hello.md")).unwrap(),
+        "something else\n"
+    );
+}
+
+/// On conflict nothing changes, and what is in the way is named.
+#[test]
+fn a_conflict_changes_nothing() {
+    let desk = Desk::new();
+    desk.receipt();
+    desk.write("abp-hello.md", "made by somebody else\n");
+    let ran = desk.abp(&["apply", "last"]);
+    assert_eq!(ran.status, 8, "{}", ran.stderr);
+    assert!(ran.stderr.contains("abp-hello.md"), "{}", ran.stderr);
+    assert_eq!(
+        std::fs::read_to_string(desk.path("abp-hello.md")).unwrap(),
+        "made by somebody else\n"
+    );
+    assert_eq!(
+        desk.abp(&["diff", "last"]).status,
+        0,
+        "the result still waits"
+    );
+}
+
+/// E3: an older copy of the store is whole in itself; a checkpoint kept elsewhere shows what is gone.
+#[test]
+fn truncation_shows_against_a_kept_checkpoint() {
+    let desk = Desk::new();
+    desk.receipt();
+    let copy = desk.path("older");
+    let copied = std::process::Command::new("cp")
+        .args(["-a", text(&desk.path(".agent-backplane")), text(&copy)])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    desk.abp(&["run", "--task", "once more"]);
+    let kept = desk.abp(&["receipt", "checkpoint"]).stdout;
+    desk.write("kept.txt", &kept);
+    let verify = ["receipt", "verify", "--log", "--checkpoint", "kept.txt"];
+    assert_eq!(desk.abp(&verify).status, 0);
+    std::fs::remove_dir_all(desk.path(".agent-backplane")).unwrap();
+    std::fs::rename(copy, desk.path(".agent-backplane")).unwrap();
+    assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
+    let (status, verdict) = desk.json(&verify);
+    assert_eq!(
+        (status, &verdict["problems"][0]["failed"]),
+        (7, &json!("truncation")),
+        "{verdict}"
+    );
+}
+
+#[test]
+fn runs_and_receipts_are_found_again() {
+    let desk = Desk::new();
+    desk.receipt();
+    desk.abp(&["run", "--task", "second task"]);
+    let (_, listed) = desk.json(&["runs", "list"]);
+    let tasks: Vec<_> = listed["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["task"].clone())
+        .collect();
+    assert_eq!(
+        tasks,
+        [json!("second task"), json!("say hello")],
+        "newest first"
+    );
+    let id = listed["runs"][1]["run_id"].as_str().unwrap().to_owned();
+    let (_, shown) = desk.json(&["runs", "show", &id]);
+    assert_eq!(shown["receipt"]["meta"]["run_id"], json!(id));
+    let events = desk
+        .abp(&["runs", "show", "last", "--events", "--json"])
+        .stdout;
+    let kinds: Vec<Value> = events
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone())
+        .collect();
+    assert_eq!(kinds.last(), Some(&json!("run_completed")));
+    assert_eq!(desk.abp(&["runs", "show", "ffffffff"]).status, 2);
+
+    let receipts = desk.receipts();
+    let (_, difference) = desk.json(&["receipt", "diff", text(&receipts[0]), text(&receipts[1])]);
+    assert!(
+        difference["changes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|change| change["field"] == "meta.run_id")
+    );
+}
+
+/// Two commands at once share one log.
+#[test]
+fn two_processes_share_a_state_directory() {
+    let desk = Desk::new();
+    let children: Vec<_> = (0..4)
+        .map(|_| {
+            desk.command(&["run", "--task", "t"])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let (_, receipts) = desk.json(&["receipt", "list"]);
+    assert_eq!(receipts["receipts"].as_array().unwrap().len(), 4);
+    assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
+}
+
+#[test]
+fn configuration_is_checked_shown_and_obeyed() {
+    let desk = Desk::new();
+    desk.write(
+        "backplane.toml",
+        "state_dir = \"elsewhere\"\n[restrictions]\ndeny_write = [\"*.md\"]\n",
+    );
+    let checked = desk.abp(&["config", "check"]);
+    assert_eq!(checked.status, 0, "{}", checked.stdout);
+    assert!(
+        checked.stdout.contains("state_dir"),
+        "a project may not move the state: {}",
+        checked.stdout
+    );
+    let ran = desk.abp(&["run", "--task", "t"]);
+    assert!(
+        ran.stdout.contains("denied     by deny_write \"*.md\""),
+        "{}",
+        ran.stdout
+    );
+    assert!(desk.path(".agent-backplane").exists() && !desk.path("elsewhere").exists());
+
+    desk.write(
+        "operator.toml",
+        "state_dir = \"kept\"\ndefault_policy = \"strict\"\ndefault_backend = \"quiet\"\n\
+         [policies.strict]\ndisallowed_tools = [\"Write\"]\n[backends.quiet]\ntype = \"mock\"\n",
+    );
+    let ran = desk.abp(&["run", "--task", "t", "--config", "operator.toml"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("on quiet") && ran.stdout.contains("by disallowed_tools \"Write\""),
+        "{}",
+        ran.stdout
+    );
+    assert!(desk.path("kept").exists());
+    let shown = desk
+        .abp(&["config", "show", "--origin", "--config", "operator.toml"])
+        .stdout;
+    assert!(shown.contains("operator.toml:1"), "{shown}");
+
+    desk.write("broken.toml", "default_backend = 7\nstate_dri = \"x\"\n");
+    let broken = desk.abp(&["config", "check", "--strict", "--config", "broken.toml"]);
+    assert_eq!(broken.status, 2);
+    for part in ["broken.toml:1", "broken.toml:2", "state_dir"] {
+        assert!(
+            broken.stdout.contains(part),
+            "{part} is not in {}",
+            broken.stdout
+        );
+    }
+    assert_eq!(
+        desk.abp(&["run", "--task", "t", "--config", "broken.toml"])
+            .status,
+        2
+    );
+}
+
+#[test]
+fn init_makes_a_file_that_loads_and_never_replaces_one() {
+    let desk = Desk::new();
+    assert_eq!(desk.abp(&["init"]).status, 0);
+    assert_eq!(desk.abp(&["config", "check", "--strict"]).status, 0);
+    assert_eq!(desk.abp(&["init"]).status, 2);
+}

@@ -72,7 +72,7 @@ impl EnvelopeError {
 /// A signed document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Envelope {
+pub struct DsseEnvelope {
     payload_type: String,
     payload: Base64,
     signatures: Vec<EnvelopeSignature>,
@@ -91,7 +91,7 @@ struct EnvelopeSignature {
 #[derive(Clone, PartialEq, Eq)]
 struct Base64(Vec<u8>);
 
-impl Envelope {
+impl DsseEnvelope {
     /// Signs a document.
     #[must_use]
     pub fn sign(payload_type: &str, payload: Vec<u8>, key: &SigningKey) -> Self {

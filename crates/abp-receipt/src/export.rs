@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::dsse::RECEIPT_PAYLOAD_TYPE;
 use crate::{
-    CheckpointError, EntryKind, Envelope, EnvelopeError, Hash, KeyError, KeyRing, LogEntry,
+    CheckpointError, DsseEnvelope, EntryKind, EnvelopeError, Hash, KeyError, KeyRing, LogEntry,
     LogError, ProofError, SignedCheckpoint, SigningKey, encoding, verify_inclusion,
 };
 
@@ -102,7 +102,7 @@ impl ExportError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportedReceipt {
     /// The receipt document, signed.
-    pub envelope: Envelope,
+    pub envelope: DsseEnvelope,
     /// Its place in the log.
     pub proof: ReceiptProof,
     /// How the key that signed came about, oldest first, for those who trust an older one.
@@ -129,7 +129,7 @@ impl ExportedReceipt {
     #[must_use]
     pub fn sign(document: Vec<u8>, proof: ReceiptProof, key: &SigningKey) -> Self {
         Self {
-            envelope: Envelope::sign(RECEIPT_PAYLOAD_TYPE, document, key),
+            envelope: DsseEnvelope::sign(RECEIPT_PAYLOAD_TYPE, document, key),
             proof,
             rotations: Vec::new(),
         }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use abp_receipt::{
-    Envelope, EnvelopeError, ExportError, ExportedReceipt, RECEIPT_PAYLOAD_TYPE, SigningKey,
+    DsseEnvelope, EnvelopeError, ExportError, ExportedReceipt, RECEIPT_PAYLOAD_TYPE, SigningKey,
 };
 use proptest::prelude::*;
 
@@ -38,6 +38,9 @@ fn e19_verifies_offline() {
         .expect("plain data");
     let read = ExportedReceipt::from_json(&bundle).expect("its own form");
     assert_eq!(read.verify(&ring(&key(1))).expect("good"), receipt(2));
+    let twice = String::from_utf8(bundle.clone()).expect("JSON");
+    let twice = twice.replacen('{', r#"{"x":1,"x":2,"#, 1);
+    assert!(ExportedReceipt::from_json(twice.as_bytes()).is_err());
     let envelope: serde_json::Value = serde_json::from_slice(&bundle).expect("JSON");
     let envelope = &envelope["envelope"];
     assert_eq!(envelope["payloadType"], RECEIPT_PAYLOAD_TYPE);
@@ -63,7 +66,8 @@ fn edited() -> Vec<u8> {
 #[test]
 fn e2_e6_each_part_has_its_error() {
     let world = World::four_runs();
-    let envelope = |document, key: &SigningKey| Envelope::sign(RECEIPT_PAYLOAD_TYPE, document, key);
+    let envelope =
+        |document, key: &SigningKey| DsseEnvelope::sign(RECEIPT_PAYLOAD_TYPE, document, key);
     let check = |name: &str, expected: &str, change: &dyn Fn(&mut ExportedReceipt)| {
         let mut bundle = world.export(2, &key(1));
         change(&mut bundle);
@@ -110,7 +114,7 @@ fn e2_e6_each_part_has_its_error() {
         bundle.envelope = envelope(document.into_bytes(), &key(1));
     });
     check("something else", "payload type", &|bundle| {
-        bundle.envelope = Envelope::sign("text/plain", document(2), &key(1));
+        bundle.envelope = DsseEnvelope::sign("text/plain", document(2), &key(1));
     });
     check("a start", "not an end", &|bundle| {
         bundle.proof.entry = world.stored[2].entry.clone();

@@ -27,6 +27,7 @@ use crate::finish::{Ended, finish};
 use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::meter::Meter;
+use crate::mortality::may_die;
 use crate::observe::Observed;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder};
@@ -139,6 +140,7 @@ impl Supervisor {
             Ok(stage) => stage,
             Err(error) => return (None, Ended::failed(error)),
         };
+        may_die("staged");
         let ended = match self.engage(&stage).await {
             Ok((session, plan)) => self.run(session, &stage, plan).await,
             Err(ended) => ended,
@@ -219,6 +221,7 @@ impl Supervisor {
         let context = RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
         // Calling the backend is in the task too: whatever panics there is its failure, not ours.
         let mut task = tokio::spawn(async move { session.run(context).await });
+        may_die("engaged");
         let mut running = Running {
             requests,
             stop,
@@ -239,6 +242,7 @@ impl Supervisor {
                 joined = &mut task => break joined,
             }
         };
+        may_die("ended");
         self.judge(joined, running, &plan)
     }
 

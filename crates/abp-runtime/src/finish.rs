@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::RuntimeError;
 use crate::execute::Supervisor;
+use crate::mortality::may_die;
 use crate::stage::Stage;
 use crate::store::save_document;
 
@@ -122,6 +123,7 @@ pub(crate) async fn finish(
             workspace: None,
         },
     };
+    may_die("verified");
     supervisor.announce(&ended).await;
     if let Some(stage) = stage {
         // Before the receipt: a result that was announced must not be swept away after a crash.
@@ -131,12 +133,15 @@ pub(crate) async fn finish(
         supervisor.accepted.store.clone(),
         supervisor.accepted.runtime.state_dir.clone(),
     );
+    may_die("disposed");
     let receipt = supervisor.receipt(verified, ended).await?;
+    may_die("recorded");
     let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
     let document = receipt.to_document().map_err(lost)?;
     let run_id = receipt.meta.run_id;
     let hash = receipt.receipt_sha256.clone().unwrap_or_default();
     store.finish(run_id, document.clone(), &hash).await?;
+    may_die("committed");
     tokio::task::spawn_blocking(move || save_document(&state_dir, run_id, &document))
         .await
         .map_err(|error| RuntimeError::Lost(error.to_string()))??;

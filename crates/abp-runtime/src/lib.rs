@@ -13,6 +13,7 @@ mod gate;
 mod handle;
 mod journal;
 mod meter;
+mod mortality;
 mod observe;
 mod queue;
 mod record;

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle};
 use crate::meter::{Meter, ModelPrice, PriceTable};
+use crate::mortality::may_die;
 use crate::queue::event_queue;
 use crate::record::now;
 use crate::recover::{missing_copies, recover};
@@ -167,6 +168,7 @@ impl Runtime {
             idempotency_key: None,
         };
         store.accept(accepted).await?;
+        may_die("accepted");
         tracing::debug!(target: "abp.runtime", %run_id, backend = plan.projection().selected_backend, "accepted");
         let (cancel, signal) = cancellation();
         let (sender, events) = event_queue();

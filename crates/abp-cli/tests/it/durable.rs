@@ -102,6 +102,66 @@ fn a_killed_host_loses_nothing_that_was_shown() {
     }
 }
 
+/// E13, F1: the host dies at each step of a run, and the next command finds exactly one receipt.
+#[test]
+fn a_host_that_dies_at_any_step_leaves_one_receipt() {
+    let steps = [
+        "accepted",
+        "staged",
+        "engaged",
+        "ended",
+        "verified",
+        "disposed",
+        "recorded",
+        "committed",
+    ];
+    for step in steps {
+        let desk = Desk::new();
+        let died = desk
+            .command(&["run", "--task", "t"])
+            .env("ABP_TEST_DIE_AT", step)
+            .output()
+            .unwrap();
+        assert_eq!(
+            died.status.code(),
+            None,
+            "{step}: the process should have died"
+        );
+        let (_, listed) = desk.json(&["runs", "list"]);
+        let expected = if step == "committed" {
+            "complete"
+        } else {
+            "failed"
+        };
+        let outcomes: Vec<_> = listed["runs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| run["outcome"].clone())
+            .collect();
+        assert_eq!(outcomes, [json!(expected)], "{step}");
+        let (_, receipts) = desk.json(&["receipt", "list"]);
+        assert_eq!(receipts["receipts"].as_array().unwrap().len(), 1, "{step}");
+        let [copy] = desk.receipts().try_into().unwrap();
+        assert_eq!(
+            desk.abp(&["receipt", "verify", text(&copy)]).status,
+            0,
+            "{step}"
+        );
+        assert_eq!(
+            desk.abp(&["receipt", "verify", "--log"]).status,
+            0,
+            "{step}"
+        );
+        let kept = matches!(step, "disposed" | "recorded" | "committed");
+        assert_eq!(
+            desk.abp(&["diff", "last"]).status == 0,
+            kept,
+            "{step}: a result that was kept stays"
+        );
+    }
+}
+
 #[test]
 fn a_result_waits_until_it_is_decided_about() {
     let desk = Desk::new();

@@ -169,7 +169,10 @@ pub enum StoreError {
         problem: String,
     },
     /// The log in the database is not one that can be continued.
-    #[error("the log in {} is broken: {problem}", path.display())]
+    #[error(
+        "the log in {} cannot be continued: {problem}; verify it, and restore the directory from a backup or use another",
+        path.display()
+    )]
     LogBroken {
         /// The database.
         path: PathBuf,

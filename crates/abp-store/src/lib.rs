@@ -6,16 +6,31 @@
 //! - [`Store::accept`] journals a run, and the log's entry for its start, before anything happens.
 //! - [`Store::append_event`] journals its events. Whatever waits is committed together.
 //! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
-//! - A process that ends without that leaves an [unfinished](Store::unfinished) run; exactly one other
+//! - A process that ends without that leaves an [unfinished](StoreReader::unfinished) run; exactly one other
 //!   process can [adopt](Store::adopt) it and give it its receipt.
-//! - [`Store::verify`] checks all of it, and says what is wrong and where.
+//! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
+//!
+//! # What is promised
+//!
+//! - What was reported as done survives the end of the process, however it ends, and the loss of power
+//!   as far as the disk keeps what it was told to sync.
+//! - A store whose write-ahead file was torn opens with every commit that is whole before the tear. A
+//!   database file that was cut is refused; it is not repaired.
+//! - A run has at most one receipt, whatever processes do at the same time, and events without gaps.
+//! - Every commit that adds to the log signs it. What was edited, cut or reordered since is found by
+//!   [`Store::verify`](StoreReader::verify); that the whole directory was replaced by an older copy of
+//!   itself only with a checkpoint that was kept elsewhere.
+//! - What only the disk damaged is found in receipts, log entries and the structure of the database,
+//!   and the rest stays readable. A damaged page takes all rows on it along, and a changed event shows
+//!   only against the digest in its receipt.
 //!
 //! # When writing fails
 //!
 //! A write that fails is not tried again behind anybody's back. It fails for everybody who was part of
-//! it, and the store takes nothing more until a new connection has written something new. When the
-//! disk is full, space that was set aside is given up for the receipts of running runs. See
-//! [`Store::health`].
+//! it, and the store takes nothing more until a new connection has written something new. What failed
+//! may still be found after a crash, but was never reported as done. When the disk is full, space that
+//! was set aside is given up for the receipts of running runs, and taken back when there is space
+//! again. See [`Store::health`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -52,6 +67,7 @@ mod log;
 mod open;
 mod owner;
 mod read;
+mod read_log;
 mod receipt;
 mod record;
 mod reserve;

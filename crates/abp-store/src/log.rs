@@ -6,12 +6,14 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use abp_core::Timestamp;
 use abp_receipt::{
     EntryKind, Frontier, KeyId, KeyRing, Leaf, LogHead, SignedCheckpoint, SigningKey, VerifyingKey,
 };
+use futures_core::Stream as _;
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
 
@@ -27,6 +29,8 @@ pub(crate) struct LogMemory {
     key: Option<Arc<SigningKey>>,
     /// The last checkpoint whose signature was checked, or that we signed ourselves.
     trusted: Option<String>,
+    /// The size of the largest log seen.
+    largest: u64,
 }
 
 /// The end of the log in a transaction.
@@ -55,6 +59,7 @@ impl LogMemory {
             keys,
             key: None,
             trusted: None,
+            largest: 0,
         }
     }
 
@@ -68,7 +73,7 @@ impl LogMemory {
                 (SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1)
             FROM head WHERE id = 1",
         )
-        .fetch_optional(connection)
+        .fetch_optional(&mut *connection)
         .await?
         .ok_or_else(|| self.broken(&"it has no head"))?;
         let public: VerifyingKey = row
@@ -81,8 +86,6 @@ impl LogMemory {
             _ => self.keys.load(&public)?,
         };
         self.key = Some(Arc::clone(&key));
-        let frontier: Frontier =
-            serde_json::from_str(row.try_get(2)?).map_err(|error| self.broken(&error))?;
         let note: Option<String> = row.try_get(3)?;
         let note = note.ok_or_else(|| self.broken(&"it has no checkpoint"))?;
         let signed: SignedCheckpoint = note.parse().map_err(|error| self.broken(&error))?;
@@ -91,17 +94,46 @@ impl LogMemory {
             signed.verify(&ring).map_err(|error| self.broken(&error))?;
             self.trusted = Some(note);
         }
-        let head =
-            LogHead::resume(signed.checkpoint(), frontier).map_err(|error| self.broken(&error))?;
-        if head.origin() != origin {
+        let checkpoint = signed.checkpoint();
+        if checkpoint.origin() != origin {
             return Err(self.broken(&"its checkpoint is of another log").into());
         }
+        // Going on from an older copy would sign two logs.
+        if checkpoint.size() < self.largest {
+            return Err(self.broken(&"it is shorter than it was").into());
+        }
+        self.largest = checkpoint.size();
+        let stored = serde_json::from_str(row.try_get(2)?)
+            .ok()
+            .and_then(|frontier: Frontier| LogHead::resume(checkpoint, frontier).ok());
+        let head = match stored {
+            Some(head) => head,
+            None => {
+                tracing::warn!(target: "abp.store", "the end of the log is made again of its leaves");
+                let frontier = self.replay(connection).await?;
+                LogHead::resume(checkpoint, frontier).map_err(|error| self.broken(&error))?
+            }
+        };
         Ok(LogTail {
             head,
             key,
             rotated: None,
             grown: false,
         })
+    }
+
+    /// The right edge of the tree, from its leaves.
+    async fn replay(&self, connection: &mut SqliteConnection) -> Result<Frontier, Blocked> {
+        let mut leaves = sqlx::query("SELECT leaf FROM log ORDER BY seq").fetch(connection);
+        let mut frontier = Frontier::default();
+        while let Some(row) =
+            std::future::poll_fn(|context| Pin::new(&mut leaves).poll_next(context)).await
+        {
+            let row = row?;
+            let leaf: &[u8] = row.try_get(0)?;
+            frontier.push(leaf.try_into().map_err(|error| self.broken(&error))?);
+        }
+        Ok(frontier)
     }
 
     /// Makes the log of a new store.
@@ -137,6 +169,7 @@ impl LogMemory {
     /// Remembers what is durable now, and removes the key that was replaced.
     pub(crate) fn keep(&mut self, signed: Signed) {
         self.trusted = Some(signed.note);
+        self.largest = signed.checkpoint.checkpoint().size();
         self.key = Some(signed.key);
         if let Some((old, _)) = signed.rotated {
             self.keys.remove(old);

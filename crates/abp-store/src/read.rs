@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use abp_receipt::{Hash, SignedCheckpoint, VerifyingKey};
 use futures_core::Stream as _;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
@@ -17,12 +16,12 @@ use crate::layout::Layout;
 use crate::log::number;
 use crate::owner;
 use crate::record::{
-    EventRecord, LogRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
+    EventRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
 };
 use crate::schema;
 
 /// The most rows of a page.
-const MAX_PAGE_ROWS: u32 = 10_000;
+pub(crate) const MAX_PAGE_ROWS: u32 = 10_000;
 /// A page ends after this many bytes; it has at least one row.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -234,114 +233,6 @@ impl StoreReader {
         .await
     }
 
-    /// A page of the log, from that place on.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read.
-    pub async fn log_entries(
-        &self,
-        from_seq: u64,
-        limit: u32,
-    ) -> Result<Vec<LogRecord>, StoreError> {
-        let query =
-            sqlx::query("SELECT seq, entry, leaf FROM log WHERE seq >= ? ORDER BY seq LIMIT ?")
-                .bind(number(from_seq)?)
-                .bind(limit.min(MAX_PAGE_ROWS));
-        self.page(query, |row| {
-            let record = LogRecord {
-                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
-                entry: row.try_get(1)?,
-                leaf: hash_of(row.try_get(2)?, &self.path)?,
-            };
-            let size = record.entry.len();
-            Ok((record, size))
-        })
-        .await
-    }
-
-    /// The leaf hashes of the first `size` entries: what a proof is made of.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read, or does not have as many.
-    pub async fn leaf_hashes(&self, size: u64) -> Result<Vec<Hash>, StoreError> {
-        let rows: Vec<Vec<u8>> =
-            sqlx::query_scalar("SELECT leaf FROM log WHERE seq < ? ORDER BY seq")
-                .bind(number(size)?)
-                .fetch_all(&self.pool)
-                .await
-                .map_err(|error| self.failed(&error))?;
-        if rows.len() as u64 != size {
-            return Err(StoreError::LogBroken {
-                path: self.path.clone(),
-                problem: format!("it has {} of {size} entries", rows.len()),
-            });
-        }
-        rows.iter().map(|leaf| hash_of(leaf, &self.path)).collect()
-    }
-
-    /// Checkpoints, newest first; only those of logs smaller than `before`.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read.
-    pub async fn checkpoints(
-        &self,
-        before: Option<u64>,
-        limit: u32,
-    ) -> Result<Vec<SignedCheckpoint>, StoreError> {
-        let query = sqlx::query(
-            "SELECT note FROM checkpoints WHERE ?1 IS NULL OR size < ?1
-            ORDER BY size DESC LIMIT ?2",
-        )
-        .bind(before.map(number).transpose()?)
-        .bind(limit.min(MAX_PAGE_ROWS));
-        self.page(query, |row| {
-            let note: &str = row.try_get(0)?;
-            let checkpoint = note.parse().map_err(|error| StoreError::LogBroken {
-                path: self.path.clone(),
-                problem: format!("a checkpoint cannot be read: {error}"),
-            })?;
-            Ok((checkpoint, note.len()))
-        })
-        .await
-    }
-
-    /// The newest checkpoint: it covers the whole log.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read.
-    pub async fn latest_checkpoint(&self) -> Result<SignedCheckpoint, StoreError> {
-        let mut newest = self.checkpoints(None, 1).await?;
-        newest.pop().ok_or_else(|| StoreError::LogBroken {
-            path: self.path.clone(),
-            problem: "it has no checkpoint".to_owned(),
-        })
-    }
-
-    /// The public key that signs the log now.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read.
-    pub async fn public_key(&self) -> Result<VerifyingKey, StoreError> {
-        let text: String = sqlx::query_scalar("SELECT key FROM head WHERE id = 1")
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|error| self.failed(&error))?;
-        self.parse_key(&text)
-    }
-
-    /// The public key the log began with: trusting it and following the rotations in the log leads to
-    /// the one that signs now.
-    ///
-    /// # Errors
-    /// Fails where the database cannot be read.
-    pub async fn first_key(&self) -> Result<VerifyingKey, StoreError> {
-        let text: String = sqlx::query_scalar("SELECT first_key FROM head WHERE id = 1")
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|error| self.failed(&error))?;
-        self.parse_key(&text)
-    }
-
     /// The runs without a receipt, oldest first: what there is to recover where no process has them.
     ///
     /// # Errors
@@ -373,7 +264,7 @@ impl StoreReader {
     }
 
     /// Reads rows until there are enough bytes; holds no more than that.
-    async fn page<T>(
+    pub(crate) async fn page<T>(
         &self,
         query: sqlx::query::Query<'_, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>,
         mut read: impl FnMut(&SqliteRow) -> Result<(T, usize), Unreadable>,
@@ -402,22 +293,15 @@ impl StoreReader {
     pub(crate) fn failed(&self, error: &sqlx::Error) -> StoreError {
         match Failure::of(error) {
             // A read that failed says nothing about writing.
-            Failure::Disk(problem) => Failure::Damaged(problem),
+            Failure::Disk(problem) => Failure::Other(problem),
             failure => failure,
         }
         .into_error(&self.path)
     }
-
-    fn parse_key(&self, text: &str) -> Result<VerifyingKey, StoreError> {
-        text.parse().map_err(|error| StoreError::LogBroken {
-            path: self.path.clone(),
-            problem: format!("its key cannot be read: {error}"),
-        })
-    }
 }
 
 /// Why a row cannot be used.
-enum Unreadable {
+pub(crate) enum Unreadable {
     Row(sqlx::Error),
     Value(StoreError),
 }
@@ -466,13 +350,7 @@ fn uuid_of(text: &str, path: &Path) -> Result<Uuid, StoreError> {
         .map_err(|error| damaged(path, "a run id", error))
 }
 
-fn hash_of(bytes: &[u8], path: &Path) -> Result<Hash, StoreError> {
-    bytes
-        .try_into()
-        .map_err(|error| damaged(path, "a leaf hash", error))
-}
-
-fn damaged(path: &Path, what: &str, error: impl std::fmt::Display) -> StoreError {
+pub(crate) fn damaged(path: &Path, what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged {
         path: path.to_owned(),
         problem: format!("{what} cannot be read: {error}"),

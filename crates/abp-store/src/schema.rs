@@ -248,3 +248,47 @@ async fn migrate_by(
     }
     transaction.commit().await.map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "CREATE TABLE a (x INTEGER) STRICT; INSERT INTO a VALUES (1);";
+    const SECOND: &str = "ALTER TABLE a ADD COLUMN y TEXT NOT NULL DEFAULT 'old';";
+    const FAILS: &str = "ALTER TABLE a ADD COLUMN z TEXT; INSERT INTO nowhere VALUES (1);";
+
+    /// F9: an older database becomes a newer one as a whole or not at all; a newer one is refused.
+    #[tokio::test]
+    async fn f9_migration_is_whole_or_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        let options = options(&path, Duration::from_secs(1)).create_if_missing(true);
+        let mut connection = options.connect().await.expect("a connection");
+        let cases: [(&[&str], bool, i64, i64); 7] = [
+            (&[FIRST], true, 1, 1),
+            (&[FIRST], true, 1, 1),
+            (&[FIRST, FAILS], false, 1, 1),
+            (&[FIRST, SECOND, FAILS], false, 1, 1),
+            (&[FIRST, SECOND], true, 2, 2),
+            (&[FIRST, SECOND], true, 2, 2),
+            (&[FIRST], false, 2, 2),
+        ];
+        for (place, (steps, fine, version, columns)) in cases.into_iter().enumerate() {
+            let migrated = migrate_by(&mut connection, &path, steps).await;
+            assert_eq!(migrated.is_ok(), fine, "{place}: {migrated:?}");
+            let found = standing(&mut connection).await.expect("readable");
+            assert_eq!(
+                (found.application, found.version),
+                (APPLICATION_ID, version),
+                "{place}"
+            );
+            let count: (i64, i64) = sqlx::query_as(
+                "SELECT (SELECT count(*) FROM pragma_table_info('a')), (SELECT count(*) FROM a)",
+            )
+            .fetch_one(&mut connection)
+            .await
+            .expect("readable");
+            assert_eq!(count, (columns, 1), "{place}");
+        }
+    }
+}

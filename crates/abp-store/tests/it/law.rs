@@ -43,7 +43,7 @@ struct Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn any_order_of_acts_leaves_a_sound_store(

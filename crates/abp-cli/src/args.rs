@@ -323,6 +323,19 @@ abp receipt verify --log --checkpoint kept-elsewhere.txt"
         /// The other.
         new: PathBuf,
     },
+    /// Print a receipt with everything that proves it: signature, place in the log, checkpoint.
+    #[command(after_help = "Example:\n  abp receipt export last > proof.json")]
+    Export {
+        /// The run: its id, the beginning of it, or `last`.
+        run: String,
+    },
+    /// Print the public key of the log, or replace the key by a new one.
+    #[command(after_help = "Example:\n  abp receipt key > abp.pub")]
+    Key {
+        /// Make a new key; the old one signs the change, and old checkpoints stay valid.
+        #[arg(long)]
+        rotate: bool,
+    },
     /// Print the newest signed checkpoint of the log, to be kept elsewhere.
     #[command(after_help = "Example:\n  abp receipt checkpoint > kept-elsewhere.txt")]
     Checkpoint,
@@ -330,7 +343,7 @@ abp receipt verify --log --checkpoint kept-elsewhere.txt"
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The receipts; `-` reads standard input.
+    /// The receipts, or exported ones; `-` reads standard input.
     #[arg(value_name = "RECEIPT", required_unless_present = "log")]
     pub(crate) files: Vec<PathBuf>,
     /// Check the whole log of the state directory.
@@ -339,8 +352,8 @@ pub(crate) struct VerifyArgs {
     /// A checkpoint that was kept elsewhere: shows truncation and rewriting. May be repeated.
     #[arg(long, value_name = "FILE", requires = "log")]
     pub(crate) checkpoint: Vec<PathBuf>,
-    /// The public key to trust, instead of the one in the state directory.
-    #[arg(long, value_name = "FILE", requires = "log")]
+    /// The public key to trust: for a log instead of its own, and for exported receipts.
+    #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
 }
 

@@ -7,6 +7,7 @@ use abp_core::{
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
 use abp_receipt::ReceiptBuilder;
+use abp_store::{Store, StoreError};
 use abp_stream::Redactor;
 use abp_workspace::Changes;
 use serde::Serialize;
@@ -136,16 +137,55 @@ pub(crate) async fn finish(
     may_die("disposed");
     let receipt = supervisor.receipt(verified, ended).await?;
     may_die("recorded");
-    let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
-    let document = receipt.to_document().map_err(lost)?;
-    let run_id = receipt.meta.run_id;
-    let hash = receipt.receipt_sha256.clone().unwrap_or_default();
-    store.finish(run_id, document.clone(), &hash).await?;
+    let receipt = commit(&store, receipt).await?;
     may_die("committed");
+    let (run_id, document) = (receipt.meta.run_id, document(&receipt)?);
     tokio::task::spawn_blocking(move || save_document(&state_dir, run_id, &document))
         .await
         .map_err(|error| RuntimeError::Lost(error.to_string()))??;
     Ok(receipt)
+}
+
+/// Commits the receipt. On a full disk only a small one fits into what was set aside for it.
+async fn commit(store: &Store, receipt: Receipt) -> Result<Receipt, RuntimeError> {
+    match try_commit(store, &receipt).await {
+        Err(RuntimeError::Store(StoreError::DiskFull { .. })) => {
+            let lean = without_bulk(receipt)?;
+            try_commit(store, &lean).await?;
+            Ok(lean)
+        }
+        done => done.map(|()| receipt),
+    }
+}
+
+async fn try_commit(store: &Store, receipt: &Receipt) -> Result<(), RuntimeError> {
+    let hash = receipt.receipt_sha256.as_deref().unwrap_or_default();
+    store
+        .finish(receipt.meta.run_id, document(receipt)?, hash)
+        .await?;
+    Ok(())
+}
+
+fn document(receipt: &Receipt) -> Result<Vec<u8>, RuntimeError> {
+    receipt
+        .to_document()
+        .map_err(|error| RuntimeError::Lost(error.to_string()))
+}
+
+/// The receipt without its trace and diff; the digests of both stay.
+fn without_bulk(mut receipt: Receipt) -> Result<Receipt, RuntimeError> {
+    receipt.trace = Vec::new();
+    if let Some(digest) = &mut receipt.trace_digest {
+        digest.embedded = false;
+    }
+    receipt.verification.git_diff = None;
+    if let Some(plan) = &mut receipt.plan {
+        plan.notes
+            .push("the disk was full: trace and diff are not in the receipt".to_owned());
+    }
+    receipt
+        .with_hash()
+        .map_err(|error| RuntimeError::Lost(error.to_string()))
 }
 
 /// Keeps a stage whose changes are not in the source yet, and removes any other.

@@ -25,6 +25,8 @@ struct Journaled {
     bytes: usize,
     usage: UsageNormalized,
     last: Option<Timestamp>,
+    /// Why the rest of the journal cannot be read.
+    problem: Option<String>,
 }
 
 /// How many of the newest receipts are looked at for a missing copy: a crash leaves out only those
@@ -37,7 +39,16 @@ pub(crate) async fn recover(store: &Store) -> Result<(), RuntimeError> {
         let abandoned = !unfinished.owner_alive && !unfinished.own;
         // Of several processes that find the same run, one gets it.
         if abandoned && store.adopt(unfinished.run.run_id).await? {
-            end(store, &unfinished.run).await?;
+            let run_id = unfinished.run.run_id;
+            // One run that cannot be ended must not keep everybody from the store.
+            match end(store, &unfinished.run).await {
+                Ok(()) => {
+                    tracing::warn!(target: "abp.runtime", %run_id, "an interrupted run was ended");
+                }
+                Err(error) => {
+                    tracing::error!(target: "abp.runtime", %run_id, %error, "an interrupted run could not be ended");
+                }
+            }
         }
     }
     Ok(())
@@ -66,7 +77,6 @@ async fn end(store: &Store, run: &RunRecord) -> Result<(), RuntimeError> {
     let document = receipt.to_document().map_err(lost)?;
     let hash = receipt.receipt_sha256.clone().unwrap_or_default();
     store.finish(run.run_id, document, &hash).await?;
-    tracing::warn!(target: "abp.runtime", run_id = %run.run_id, "an interrupted run was ended");
     Ok(())
 }
 
@@ -78,6 +88,7 @@ impl Journaled {
             bytes: 0,
             usage: UsageNormalized::default(),
             last: None,
+            problem: None,
         };
         loop {
             let page = store.events(run_id, journaled.digest.count(), PAGE).await?;
@@ -85,7 +96,10 @@ impl Journaled {
                 return Ok(journaled);
             }
             for record in page {
-                journaled.take(&record.json).map_err(RuntimeError::Lost)?;
+                if let Err(problem) = journaled.take(&record.json) {
+                    journaled.problem = Some(format!("event {}: {problem}", record.seq));
+                    return Ok(journaled);
+                }
             }
         }
     }
@@ -110,8 +124,9 @@ impl Journaled {
 }
 
 fn receipt(run: &RunRecord, journaled: Journaled) -> Result<Receipt, RuntimeError> {
-    let order: WorkOrder = read_document(run.order_json.as_bytes())
-        .map_err(|error| RuntimeError::Lost(error.to_string()))?;
+    // A damaged order costs its id, not the receipt.
+    let order_id = read_document::<WorkOrder>(run.order_json.as_bytes())
+        .map_or_else(|_| Uuid::nil(), |order| order.id);
     let started = run.accepted_at;
     let last = journaled.last.unwrap_or(started);
     let took = last
@@ -126,13 +141,13 @@ fn receipt(run: &RunRecord, journaled: Journaled) -> Result<Receipt, RuntimeErro
         code: ErrorCode::RunInterrupted,
         message: "the host ended before the run did".to_owned(),
         context: std::collections::BTreeMap::new(),
-        source_message: None,
+        source_message: journaled.problem,
     };
     let took = u64::try_from(took).unwrap_or(0);
     let digest = journaled.digest.finish(journaled.embedded.is_some());
     ReceiptBuilder::new(
         run.run_id,
-        order.id,
+        order_id,
         backend,
         started,
         took,

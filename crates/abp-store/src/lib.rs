@@ -61,6 +61,7 @@
 mod batch;
 mod command;
 mod error;
+mod export;
 mod keys;
 mod layout;
 mod log;

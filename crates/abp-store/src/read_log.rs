@@ -119,7 +119,7 @@ impl StoreReader {
             .map_err(|error| self.broken(format!("its key cannot be read: {error}")))
     }
 
-    fn broken(&self, problem: String) -> StoreError {
+    pub(crate) fn broken(&self, problem: String) -> StoreError {
         StoreError::LogBroken {
             path: self.path().to_owned(),
             problem,

@@ -236,6 +236,48 @@ fn truncation_shows_against_a_kept_checkpoint() {
     );
 }
 
+/// E2, E18, E19: an exported receipt is proven anywhere with the public key alone, also an old key.
+#[test]
+fn an_exported_receipt_proves_itself() {
+    let desk = Desk::new();
+    desk.receipt();
+    desk.write("old.pub", desk.abp(&["receipt", "key"]).stdout);
+    assert_eq!(desk.abp(&["receipt", "key", "--rotate"]).status, 0);
+    desk.abp(&["run", "--task", "after the rotation"]);
+    let exported = desk.abp(&["receipt", "export", "last"]).stdout;
+    let stranger = Desk::new();
+    stranger
+        .write("proof.json", &exported)
+        .write("trusted.pub", std::fs::read(desk.path("old.pub")).unwrap());
+    let verify = ["receipt", "verify", "proof.json", "--key", "trusted.pub"];
+    let ran = stranger.abp(&verify);
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert_eq!(
+        stranger.abp(&verify[..3]).status,
+        7,
+        "nothing is proven without a key"
+    );
+
+    let other = Desk::new();
+    other.receipt();
+    stranger.write("trusted.pub", other.abp(&["receipt", "key"]).stdout);
+    assert_eq!(
+        stranger.abp(&verify).status,
+        7,
+        "another log's key proves nothing"
+    );
+    stranger.write("trusted.pub", std::fs::read(desk.path("old.pub")).unwrap());
+    let mut forged: Value = serde_json::from_str(&exported).unwrap();
+    forged["proof"]["entry"]["seq"] = json!(1);
+    stranger.write("proof.json", forged.to_string());
+    assert_eq!(stranger.abp(&verify).status, 7);
+    assert_eq!(
+        desk.abp(&["receipt", "verify", "--log", "--key", "old.pub"])
+            .status,
+        0
+    );
+}
+
 #[test]
 fn runs_and_receipts_are_found_again() {
     let desk = Desk::new();

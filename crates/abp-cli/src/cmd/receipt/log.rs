@@ -6,7 +6,7 @@ use abp_store::{StoreReader, StoreReport, VerifyOptions};
 use serde_json::{Value, json};
 
 use crate::args::{GlobalArgs, VerifyArgs};
-use crate::cmd::runs::stored;
+use crate::cmd::runs::{find, stored};
 use crate::input;
 use crate::output::{BAD, GOOD, Output};
 use crate::session::{Session, block_on};
@@ -144,6 +144,50 @@ pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<Exi
     Ok(ExitStatus::Success)
 }
 
+/// Prints a receipt with everything that proves it elsewhere.
+pub(super) fn export(
+    run: &str,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
+    let exported = block_on(async {
+        let store = runtime.store().await?;
+        let run_id = find(store, run).await?.run_id;
+        let exported = store.export(run_id).await.map_err(stored)?;
+        exported.ok_or_else(|| {
+            let message = format!("run {run_id} has not ended yet");
+            AbpError::new(ErrorCode::ValidationFailed, message)
+        })
+    })?;
+    output.json(&exported)?;
+    Ok(ExitStatus::Success)
+}
+
+/// Prints the public key, after replacing it where that is asked for.
+pub(super) fn key(
+    rotate: bool,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
+    let key = block_on(async {
+        let store = runtime.store().await?;
+        let key = if rotate {
+            store.rotate_key().await
+        } else {
+            store.public_key().await
+        };
+        key.map_err(stored)
+    })?;
+    if output.is_json() {
+        output.json(&json!({ "key": key.to_string(), "rotated": rotate }))?;
+    } else {
+        output.line(&key.to_string());
+    }
+    Ok(ExitStatus::Success)
+}
+
 fn read_checkpoint(path: &std::path::Path) -> Result<SignedCheckpoint, AbpError> {
     read_text(path)?
         .parse()
@@ -152,7 +196,7 @@ fn read_checkpoint(path: &std::path::Path) -> Result<SignedCheckpoint, AbpError>
         })
 }
 
-fn read_key(path: &std::path::Path) -> Result<VerifyingKey, AbpError> {
+pub(super) fn read_key(path: &std::path::Path) -> Result<VerifyingKey, AbpError> {
     read_text(path)?
         .trim()
         .parse()

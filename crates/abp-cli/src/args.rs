@@ -369,16 +369,14 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct DoctorArgs {}
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  abp completion bash > ~/.local/share/bash-completion/completions/abp"
-)]
+#[command(after_help = "Example:\n  abp completion bash > abp.bash")]
 pub(crate) struct CompletionArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  abp man run | man --local-file -")]
+#[command(after_help = "Example:\n  abp man run > abp-run.1")]
 pub(crate) struct ManArgs {
     /// The command, e.g. `run` or `receipt verify`; `abp` itself when omitted.
     pub(crate) command: Vec<String>,

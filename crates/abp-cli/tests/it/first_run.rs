@@ -1,5 +1,8 @@
 //! A newcomer's first minutes.
 
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::desk::{Desk, Ran, text};
@@ -147,7 +150,7 @@ fn the_proposed_diff_can_be_applied() {
     let path = desk.receipt();
     let diff = desk.abp(&["inspect", text(&path), "--diff"]);
     desk.write("change.patch", &diff.stdout);
-    let git = std::process::Command::new("git")
+    let git = Command::new("git")
         .args(["apply", "change.patch"])
         .current_dir(desk.path(""))
         .output()
@@ -251,28 +254,85 @@ fn shells_and_manuals() {
     assert_eq!(desk.abp(&["man", "fly"]).status, 2);
 }
 
-/// Every command shows how it is used.
+/// Every command shows how it is used, and what it shows works.
 #[test]
-fn every_help_has_an_example() {
-    let desk = Desk::new();
-    for command in [
+fn every_example_of_every_help_runs() {
+    let commands = [
+        "",
         "run",
         "backends",
+        "runs list",
+        "runs show",
+        "diff",
+        "apply",
+        "discard",
         "validate",
         "schema",
         "inspect",
+        "receipt verify",
+        "receipt list",
+        "receipt diff",
+        "receipt export",
+        "receipt key",
+        "receipt checkpoint",
+        "config check",
+        "config show",
+        "init",
         "explain",
         "doctor",
         "completion",
         "man",
-        "receipt verify",
-    ] {
-        let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
+    ];
+    let path = Path::new(env!("CARGO_BIN_EXE_abp")).parent().unwrap();
+    let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());
+    for command in commands {
+        let desk = Desk::new();
+        let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let help = desk.abp(&arguments).stdout;
+        let examples: Vec<_> = help
+            .lines()
+            .filter_map(|line| line.strip_prefix("  abp "))
+            .collect();
+        let shown = examples.iter().any(|example| example.starts_with(command));
         assert!(
-            help.contains(&format!("abp {command}")) && help.contains("Example"),
-            "{command}: {help}"
+            shown,
+            "abp {command} --help shows no example of itself:\n{help}"
         );
+        for example in examples
+            .iter()
+            .filter(|example| example.starts_with(command))
+        {
+            desk.write("order.json", r#"{"task": "say hello"}"#);
+            desk.write("policy.json", r#"{"deny_read": [".env"]}"#);
+            desk.write(
+                "session.jsonl",
+                "{\"t\":\"hello\",\"contract_version\":\"abp/v0.1\",\"backend\":{\"id\":\"x\"}}\n",
+            );
+            desk.receipt();
+            desk.write(
+                "kept-elsewhere.txt",
+                desk.abp(&["receipt", "checkpoint"]).stdout,
+            );
+            let receipt = desk.receipts().pop().unwrap();
+            let line = ["RECEIPT", "OLD", "NEW"]
+                .iter()
+                .fold(format!("set -e; abp {example}"), |line, name| {
+                    line.replace(name, text(&receipt))
+                });
+            let ran = Command::new("bash")
+                .args(["-o", "pipefail", "-c", &line])
+                .current_dir(desk.path(""))
+                .env("PATH", &path)
+                .env("HOME", desk.path("home"))
+                .env_remove("XDG_CONFIG_HOME")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success(), "abp {example}: {} {said}", ran.status);
+            for made in ["backplane.toml", "abp-hello.md"] {
+                drop(std::fs::remove_file(desk.path(made)));
+            }
+        }
     }
 }
 

@@ -1,0 +1,142 @@
+//! How many events a second the store makes durable, beside a bare loop of write and sync.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use abp_core::Timestamp;
+use abp_store::{NewRun, Store, StoreOptions};
+use anyhow::{Context, Result};
+use uuid::Uuid;
+
+use crate::output::say;
+use crate::workspace::root;
+
+const ROUNDS: usize = 5;
+const SINGLE: u64 = 500;
+const GROUPED: u64 = 1_000_000;
+/// How many events are on their way at once, as a run's own queue allows.
+const WINDOW: usize = 4_096;
+const MEMORY_BAR_MB: u64 = 128;
+
+pub(crate) fn run() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let desk = root()?.join("target/bench-store");
+    if desk.exists() {
+        fs::remove_dir_all(&desk)?;
+    }
+    fs::create_dir_all(&desk)?;
+    let event = format!(
+        r#"{{"type":"assistant_delta","text":"{}"}}"#,
+        "x".repeat(250)
+    );
+    let (mut floors, mut singles) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        floors.push(floor(
+            &desk.join(format!("floor-{round}")),
+            event.as_bytes(),
+        )?);
+        let state = desk.join(format!("single-{round}"));
+        singles.push(runtime.block_on(single(&state, &event))?);
+    }
+    let (floor, single) = (median(floors), median(singles));
+    say(format_args!(
+        "bare write + fdatasync:           {floor:>9.0} a second"
+    ));
+    say(format_args!(
+        "store, each event awaited:        {single:>9.0} a second, {:.2} × bare",
+        single / floor
+    ));
+    let grouped = runtime.block_on(grouped(&desk.join("grouped"), &event))?;
+    say(format_args!(
+        "store, {GROUPED} events in one run: {grouped:>6.0} a second, {:.1} × bare",
+        grouped / floor
+    ));
+    say(format_args!(
+        "peak memory: {} MB (bar: {MEMORY_BAR_MB} MB)",
+        peak_memory_mb()?
+    ));
+    fs::remove_dir_all(&desk)?;
+    Ok(())
+}
+
+fn floor(path: &Path, event: &[u8]) -> Result<f64> {
+    let mut file = File::create(path)?;
+    let start = Instant::now();
+    for _ in 0..SINGLE {
+        file.write_all(event)?;
+        file.sync_data()?;
+    }
+    Ok(SINGLE as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn single(state: &Path, event: &str) -> Result<f64> {
+    let (store, run_id) = open(state).await?;
+    let start = Instant::now();
+    for seq in 0..SINGLE {
+        store
+            .append_event(run_id, seq, event.to_owned())
+            .await?
+            .await?;
+    }
+    let rate = SINGLE as f64 / start.elapsed().as_secs_f64();
+    store.close().await;
+    Ok(rate)
+}
+
+async fn grouped(state: &Path, event: &str) -> Result<f64> {
+    let (store, run_id) = open(state).await?;
+    let start = Instant::now();
+    let mut waiting = std::collections::VecDeque::with_capacity(WINDOW);
+    for seq in 0..GROUPED {
+        waiting.push_back(store.append_event(run_id, seq, event.to_owned()).await?);
+        if waiting.len() == WINDOW
+            && let Some(ack) = waiting.pop_front()
+        {
+            ack.await?;
+        }
+    }
+    for ack in waiting {
+        ack.await?;
+    }
+    let rate = GROUPED as f64 / start.elapsed().as_secs_f64();
+    store.close().await;
+    Ok(rate)
+}
+
+async fn open(state: &Path) -> Result<(Store, Uuid)> {
+    let store = Store::open(state, StoreOptions::default()).await?;
+    let run_id = Uuid::now_v7();
+    let run = NewRun {
+        run_id,
+        order_json: r#"{"task":"bench"}"#.to_owned(),
+        order_sha256: "0".repeat(64),
+        backend: "bench".to_owned(),
+        at: Timestamp::from_unix_millis(0),
+        idempotency_key: None,
+    };
+    store.accept(run).await?;
+    Ok((store, run_id))
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or_default()
+}
+
+fn peak_memory_mb() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .context("no VmHWM")?;
+    let kilobytes: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .context("no figure")?
+        .parse()?;
+    Ok(kilobytes / 1024)
+}

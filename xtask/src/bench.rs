@@ -2,6 +2,8 @@
 
 mod json;
 mod run;
+mod staging;
+mod store;
 
 use anyhow::{Result, bail};
 
@@ -16,6 +18,14 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "run",
         run: run::run,
+    },
+    Bench {
+        name: "staging",
+        run: staging::run,
+    },
+    Bench {
+        name: "store",
+        run: store::run,
     },
 ];
 

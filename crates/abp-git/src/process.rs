@@ -15,7 +15,7 @@ use crate::Error;
 const MAX_STDERR_BYTES: usize = 2 * 1024;
 /// How long to wait for the rest of the output of a command that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-const LONGEST_NAP: Duration = Duration::from_millis(10);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 /// Until when everything has to be done.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,13 @@ pub(crate) fn run(
     deadline: Deadline,
 ) -> Result<(), Error> {
     let failed = |source| Error::Run { step, source };
+    let timed_out = || Error::TimedOut {
+        step,
+        limit: deadline.limit,
+    };
+    if deadline.is_over() {
+        return Err(timed_out());
+    }
     // A group of its own, so that whatever it started ends with it.
     let mut child = command.process_group(0).spawn().map_err(failed)?;
     let stderr = child.stderr.take().map(read_tail);
@@ -53,15 +60,12 @@ pub(crate) fn run(
             Ok(Some(status)) => break status,
             Ok(None) if deadline.is_over() => {
                 end(&mut child).map_err(failed)?;
-                return Err(Error::TimedOut {
-                    step,
-                    limit: deadline.limit,
-                });
+                return Err(timed_out());
             }
             Ok(None) => {}
             Err(source) => {
                 // Nothing more can be learnt of it, but it must not stay.
-                let _ = end(&mut child);
+                drop(end(&mut child));
                 return Err(failed(source));
             }
         }
@@ -102,7 +106,7 @@ fn read_tail(mut stderr: ChildStderr) -> mpsc::Receiver<Vec<u8>> {
             tail.drain(..excess);
         }
         // Nobody may be waiting for it any more.
-        let _ = sender.send(Vec::from(tail));
+        drop(sender.send(Vec::from(tail)));
     });
     receiver
 }

@@ -10,8 +10,9 @@
 //! Invariants:
 //! - Every descent goes through directory handles with `openat2`, beneath the root and without
 //!   following links. No path is checked as text and then opened as text.
-//! - Git is never run: an agent-writable tree can make it execute host code, and can make it hide
-//!   changes. The manifest sees everything in a stage, ignored files included.
+//! - Git is never run where an agent has been: an agent-writable tree can make it execute host code,
+//!   and can make it hide changes. The manifest sees everything in a stage, ignored files included,
+//!   but for the repository the stage started with ([`GitBaseline`]).
 //! - FIFOs, sockets and devices are never opened.
 //! - Tools read and write only against tokens of the policy, and only at resolved paths.
 //! - A failed preparation leaves nothing behind; a conflicting application changes nothing.
@@ -32,6 +33,7 @@ mod limits;
 mod manager;
 mod manifest;
 mod merge;
+mod notes;
 mod pack;
 mod plan;
 mod prepared;
@@ -46,7 +48,7 @@ mod walk;
 pub use changes::{ChangeKind, Changes, ContentChange, FileChange};
 pub use conflict::{Conflict, ConflictReason, LineRange};
 pub use error::Error;
-pub use git::GitBaseline;
+pub use git::{GitBaseline, GitLimits};
 pub use limits::StageLimits;
 pub use manager::WorkspaceManager;
 pub use manifest::{Entry, FileKind, Manifest, SpecialKind};

@@ -10,9 +10,10 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::dir::{Dir, path_of};
-use crate::git::GitBaseline;
+use crate::git::{GitBaseline, GitLimits, make_baseline};
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
+use crate::notes::case_twins;
 use crate::pack::Pack;
 use crate::prepared::{Baseline, Origin, PreparedWorkspace, bytes_of};
 use crate::record::{Head, Record};
@@ -25,6 +26,7 @@ use crate::walk::{StateDir, Walker};
 pub struct WorkspaceManager {
     stages_dir: PathBuf,
     limits: StageLimits,
+    git: Option<GitLimits>,
 }
 
 impl WorkspaceManager {
@@ -33,6 +35,7 @@ impl WorkspaceManager {
         Self {
             stages_dir: stages_dir.into(),
             limits: StageLimits::default(),
+            git: Some(GitLimits::default()),
         }
     }
 
@@ -40,6 +43,20 @@ impl WorkspaceManager {
     #[must_use]
     pub fn with_limits(mut self, limits: StageLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets up to which size a stage starts as a git repository.
+    #[must_use]
+    pub fn with_git_limits(mut self, limits: GitLimits) -> Self {
+        self.git = Some(limits);
+        self
+    }
+
+    /// Lets stages start without a git repository.
+    #[must_use]
+    pub fn without_git_baseline(mut self) -> Self {
+        self.git = None;
         self
     }
 
@@ -155,7 +172,7 @@ impl WorkspaceManager {
             .pack(&mut pack)
             .skip(stage.stages_id()?);
         walker.run(copy.as_ref())?;
-        let (mut found, left_out) = (walker.found, walker.left_out);
+        let (mut found, mut left_out) = (walker.found, walker.left_out);
         let selection = walker.selection.unwrap_or(selection).frozen();
         found.sort_unstable_by(|(left, _), (right, _)| left.path_bytes().cmp(right.path_bytes()));
         let (entries, packed_at) = found.into_iter().unzip();
@@ -163,6 +180,19 @@ impl WorkspaceManager {
             path: stage.path.clone(),
             source,
         })?;
+        let manifest = Manifest::new(entries);
+        for (path, reason) in case_twins(&manifest) {
+            left_out.add(&path, reason);
+        }
+        let git = match (&copy, self.git) {
+            (Some(_), Some(limits)) => make_baseline(limits, &manifest, &stage.path.join(TREE)),
+            (Some(_), None) => GitBaseline::Skipped {
+                reason: "it is switched off".to_owned(),
+            },
+            (None, _) => GitBaseline::Skipped {
+                reason: "the run works in place".to_owned(),
+            },
+        };
         let record = Record {
             head: Head {
                 staged: copy.is_some(),
@@ -170,10 +200,8 @@ impl WorkspaceManager {
             },
             rules: selection.rules().clone(),
             left_out,
-            git: GitBaseline::Skipped {
-                reason: "not asked for".to_owned(),
-            },
-            manifest: Manifest::new(entries),
+            git,
+            manifest,
             packed_at,
             packs: 1,
         };

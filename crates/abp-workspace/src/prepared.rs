@@ -238,7 +238,8 @@ impl PreparedWorkspace {
 
     /// What the run changed: the workspace as it is now against the baseline.
     ///
-    /// In a stage everything is looked at and reported. In place, the directories that the rules
+    /// In a stage everything is looked at and reported, save the repository it started with
+    /// ([`Self::git_baseline`]): that one belongs to the agent, which may commit or remove it. In place, the directories that the rules
     /// left out at the start are not looked into, because they may be huge (dependencies, build
     /// output) and nothing is known of what they held; files that only a `.gitignore` hides are
     /// looked at.
@@ -267,7 +268,8 @@ impl PreparedWorkspace {
         };
         let budget = Budget::new(limits, 0);
         let mut walker = match &self.origin {
-            Origin::Staged { .. } => Walker::new(&self.root_dir, budget, StateDir::Foreign),
+            Origin::Staged { .. } => Walker::new(&self.root_dir, budget, StateDir::Foreign)
+                .skip_repository(self.git == GitBaseline::Made),
             Origin::InPlace => {
                 let mut walker = Walker::new(&self.root_dir, budget, StateDir::Ours);
                 walker.selection = Some(baseline.selection.clone());

@@ -1,6 +1,7 @@
 //! One pass over a tree by handles: what it holds is recorded, and on the way copied and packed
 //! where asked. Staging, scanning in place and verification are the same walk with other outputs.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use abp_core::LeftOut;
@@ -12,6 +13,7 @@ use crate::dir::{Dir, FileId, Named, path_of};
 use crate::ingest::{BUFFER_BYTES, Ingested, Outputs, Stopped, ingest};
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
+use crate::notes::Notes;
 use crate::pack::{PackWriter, Place};
 use crate::quote::display_path;
 use crate::resolve::{Landing, land};
@@ -19,6 +21,9 @@ use crate::selection::{Fate, Selection, push_component};
 
 pub(crate) const REPOSITORY: &[u8] = b".git";
 pub(crate) const STATE: &[u8] = b".agent-backplane";
+
+/// Smaller files are copied as fast as they are cloned.
+const MIN_CLONED_BYTES: i64 = 64 * 1024;
 
 /// As many as a receipt lists.
 const MAX_LISTED: usize = 1_000;
@@ -31,7 +36,7 @@ pub(crate) struct LeftOutList {
 }
 
 impl LeftOutList {
-    fn add(&mut self, path: &[u8], reason: impl Into<String>) {
+    pub(crate) fn add(&mut self, path: &[u8], reason: impl Into<String>) {
         self.count += 1;
         if self.first.len() < MAX_LISTED {
             self.first.push(LeftOut {
@@ -56,6 +61,8 @@ pub(crate) struct Walker<'a> {
     root: &'a Dir,
     budget: Budget,
     state_dir: StateDir,
+    /// Whether the repository at the root is the one the stage started with.
+    skip_repository: bool,
     pub(crate) selection: Option<Selection>,
     pack: Option<&'a mut PackWriter>,
     /// A directory that is passed over: the one the stages are in.
@@ -64,6 +71,9 @@ pub(crate) struct Walker<'a> {
     /// Entries, each with the place of its bytes in the pack.
     pub(crate) found: Vec<(Entry, Option<Place>)>,
     pub(crate) left_out: LeftOutList,
+    notes: Notes,
+    /// Whether the file system may share the content of two files.
+    clones: bool,
 }
 
 impl<'a> Walker<'a> {
@@ -72,12 +82,15 @@ impl<'a> Walker<'a> {
             root,
             budget,
             state_dir,
+            skip_repository: false,
             selection: None,
             pack: None,
             skip: None,
             buffer: vec![0; BUFFER_BYTES],
             found: Vec::new(),
             left_out: LeftOutList::default(),
+            notes: Notes::default(),
+            clones: true,
         }
     }
 
@@ -93,6 +106,12 @@ impl<'a> Walker<'a> {
         self
     }
 
+    /// Passes over the repository at the root.
+    pub(crate) fn skip_repository(mut self, skip: bool) -> Self {
+        self.skip_repository = skip;
+        self
+    }
+
     /// Passes over one directory.
     pub(crate) fn skip(mut self, directory: FileId) -> Self {
         self.skip = Some(directory);
@@ -102,7 +121,11 @@ impl<'a> Walker<'a> {
     /// Walks the whole tree, into a copy where one is given.
     pub(crate) fn run(&mut self, copy: Option<&Dir>) -> Result<(), Error> {
         let root = self.root;
-        self.directory(root, copy, &mut Vec::new(), 0)
+        self.directory(root, copy, &mut Vec::new(), 0)?;
+        for (path, reason) in std::mem::take(&mut self.notes).into_list() {
+            self.left_out.add(&path, reason);
+        }
+        Ok(())
     }
 
     fn directory(
@@ -137,7 +160,7 @@ impl<'a> Walker<'a> {
             if copy.is_some() {
                 self.left_out
                     .add(path, "repository metadata is never staged");
-            } else {
+            } else if depth > 0 || !self.skip_repository {
                 self.special(path, SpecialKind::Repository);
             }
             return Ok(());
@@ -257,11 +280,16 @@ impl<'a> Walker<'a> {
             }
             None => None,
         };
+        let cloned = target
+            .as_ref()
+            .filter(|target| self.clones_into(&file, &stat, target));
         let outputs = Outputs {
-            copy: target.as_ref(),
+            copy: target.as_ref().filter(|_| cloned.is_none()),
             pack: self.pack.as_deref_mut(),
         };
-        let read = ingest(&file, &stat, outputs, &mut self.budget, &mut self.buffer);
+        // A clone is read instead of the file, which may be changing.
+        let content = cloned.unwrap_or(&file);
+        let read = ingest(content, &stat, outputs, &mut self.budget, &mut self.buffer);
         let Ingested {
             size,
             sha256,
@@ -283,7 +311,8 @@ impl<'a> Walker<'a> {
             }
         };
         let mut mode = stat.st_mode;
-        if let Some(target) = target {
+        if let Some(target) = &target {
+            self.notes.look_at(&file, &stat, path);
             if mode & 0o7000 != 0 {
                 self.left_out.add(
                     path,
@@ -291,13 +320,23 @@ impl<'a> Walker<'a> {
                 );
             }
             mode &= 0o777;
-            rustix::fs::fchmod(&target, Mode::from_raw_mode(mode))
-                .and_then(|()| rustix::fs::futimens(&target, &times(&stat)))
+            rustix::fs::fchmod(target, Mode::from_raw_mode(mode))
+                .and_then(|()| rustix::fs::futimens(target, &times(&stat)))
                 .map_err(|error| failed("copy", path, error))?;
         }
         self.found
             .push((Entry::file(path, mode, size, sha256), packed_at));
         Ok(())
+    }
+
+    /// Lets the copy share the file's content, where the file system can and it is worth it. One
+    /// refusal is enough.
+    fn clones_into(&mut self, file: &File, stat: &Stat, target: &File) -> bool {
+        let large = stat.st_size >= MIN_CLONED_BYTES;
+        if self.clones && large {
+            self.clones = rustix::fs::ioctl_ficlone(target, file).is_ok();
+        }
+        self.clones && large
     }
 
     fn link(

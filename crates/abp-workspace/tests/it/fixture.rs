@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use abp_core::{PolicyProfile, WorkspaceMode, WorkspaceSpec};
 use abp_policy::PolicyEngine;
-use abp_workspace::{Error, PreparedWorkspace, WorkspaceManager, WriteKind};
+use abp_workspace::{Error, GitLimits, PreparedWorkspace, WorkspaceManager, WriteKind};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -27,13 +27,19 @@ impl Fixture {
         fs::create_dir(&source).expect("source");
         build(&source, entries);
         Self {
-            manager: WorkspaceManager::new(temp.path().join("stages")),
+            manager: WorkspaceManager::new(temp.path().join("stages")).without_git_baseline(),
             spec: WorkspaceSpec {
                 root: source.to_str().expect("utf-8").to_owned(),
                 ..WorkspaceSpec::default()
             },
             temp,
         }
+    }
+
+    /// With stages that start as repositories.
+    pub(crate) fn with_git(mut self) -> Self {
+        self.manager = self.manager.with_git_limits(GitLimits::default());
+        self
     }
 
     pub(crate) fn in_place(mut self) -> Self {

@@ -199,7 +199,7 @@ fn d9_what_git_overlooks_is_reported() {
 
 fn check_reported(test: &str, tricks: &[Trick<'_>]) {
     for (case, trick, expected) in tricks {
-        let mut fixture = Fixture::new(TREE);
+        let mut fixture = Fixture::new(TREE).with_git();
         fixture.spec.respect_gitignore = false;
         let Some(workspace) = stage(&fixture, Uuid::new_v4()) else {
             return skip(test, "git cannot be run");
@@ -278,7 +278,7 @@ fn d8_nothing_of_the_agent_runs_on_the_host() {
         ("core.pager", &|root, trap| set(root, "core.pager", trap)),
     ];
     for (case, set_trap) in traps {
-        let fixture = Fixture::new(TREE);
+        let fixture = Fixture::new(TREE).with_git();
         fs::create_dir(fixture.outside()).expect("directory");
         let mark = fixture.outside().join("mark");
         let run_id = Uuid::new_v4();

@@ -12,6 +12,8 @@ mod fixture;
 #[cfg(test)]
 mod git_apply;
 #[cfg(test)]
+mod git_baseline;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kept;
@@ -19,6 +21,8 @@ mod kept;
 mod lifecycle;
 #[cfg(test)]
 mod merge;
+#[cfg(test)]
+mod notes;
 #[cfg(test)]
 mod staging;
 #[cfg(test)]

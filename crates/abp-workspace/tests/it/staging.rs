@@ -162,12 +162,16 @@ fn what_is_left_out_has_a_reason() {
             "its set-id and sticky bits; the file itself is staged",
         ),
         ("socket", "is a FIFO, socket or device"),
+        (
+            "a",
+            "its other names: it is a hard link, as for 1 other file; the file itself is staged",
+        ),
     ];
     let expected = expected.map(|(path, reason)| (path.to_owned(), reason.to_owned()));
     assert_eq!(
         left_out(&fixture),
         expected,
-        "D5 fifo and socket, D26 setuid"
+        "D4 hard link, D5 fifo and socket, D26 setuid"
     );
     let workspace = fixture.prepare();
     let mode = |name: &str| {

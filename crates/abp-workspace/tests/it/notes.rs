@@ -1,0 +1,141 @@
+//! What a stage does not carry over, and disks that are full.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use abp_testkit::skip;
+use abp_workspace::{Error, WorkspaceManager};
+use rustix::fs::XattrFlags;
+
+use crate::fixture::{Fixture, build};
+
+fn notes(fixture: &Fixture) -> Vec<(String, String)> {
+    let workspace = fixture.prepare();
+    let (notes, _) = workspace.left_out();
+    notes
+        .iter()
+        .map(|note| (note.path.clone(), note.reason.clone()))
+        .collect()
+}
+
+#[test]
+fn d12_names_that_differ_in_case_are_flagged() {
+    let fixture = Fixture::new(&[
+        ("Makefile", ""),
+        ("makefile", ""),
+        ("d/makefile", ""),
+        ("\u{c9}", ""),
+        ("\u{e9}", ""),
+        ("other", ""),
+    ]);
+    let expected = [
+        (
+            "makefile",
+            "is staged, but its name differs from Makefile only in case",
+        ),
+        (
+            "\u{e9}",
+            "is staged, but its name differs from \u{c9} only in case",
+        ),
+    ];
+    assert_eq!(
+        notes(&fixture),
+        expected.map(|(path, note)| (path.to_owned(), note.to_owned())),
+        "D12"
+    );
+    assert_eq!(fixture.prepare().baseline().files(), 6, "D12");
+}
+
+#[test]
+fn d26_attributes_and_owners_are_left_behind_and_noted() {
+    let fixture = Fixture::new(&[("a", ""), ("b", ""), ("c", "")]);
+    let source = fixture.source();
+    for name in ["b", "c"] {
+        let set = rustix::fs::setxattr(source.join(name), "user.note", b"x", XattrFlags::empty());
+        if set.is_err() {
+            return skip(
+                "d26_attributes_and_owners_are_left_behind_and_noted",
+                "the file system has no attributes",
+            );
+        }
+    }
+    let mut expected = vec![(
+        "b".to_owned(),
+        "its extended attributes and access lists, as for 1 other file; the file itself is staged"
+            .to_owned(),
+    )];
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(source.join("a"), Some(65_534), None).expect("chown");
+        expected.push((
+            "a".to_owned(),
+            "its owner: it belongs to another user; the file itself is staged".to_owned(),
+        ));
+    }
+    assert_eq!(notes(&fixture), expected, "D26");
+    let workspace = fixture.prepare();
+    let mut names = [0_u8; 64];
+    let length = rustix::fs::listxattr(workspace.root().join("b"), &mut names).expect("list");
+    assert!(!names[..length].starts_with(b"user.note"), "D26");
+}
+
+/// A small file system of its own.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(path: &Path, options: &str) -> Option<Self> {
+        fs::create_dir(path).expect("directory");
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(path);
+        let output = mount.output().ok()?;
+        output.status.success().then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(&self.0).output());
+    }
+}
+
+#[test]
+fn d7_a_full_disk_leaves_no_half_stage() {
+    let mut files: Vec<(String, String)> = Vec::new();
+    for number in 0..48 {
+        files.push((
+            format!("d{}/file-{number}", number % 6),
+            "x".repeat(64 << 10),
+        ));
+    }
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    let fixture = Fixture::new(&files);
+    build(&fixture.outside(), &[("keep", "")]);
+    for (case, options) in [("bytes", "size=1m"), ("files", "size=64m,nr_inodes=24")] {
+        let disk = fixture.outside().join(case);
+        let Some(_mount) = Mount::new(&disk, options) else {
+            return skip(
+                "d7_a_full_disk_leaves_no_half_stage",
+                "nothing can be mounted",
+            );
+        };
+        let manager = WorkspaceManager::new(disk.join("stages")).without_git_baseline();
+        let error = manager
+            .prepare(&fixture.spec, uuid::Uuid::new_v4())
+            .expect_err(case);
+        let full = match &error {
+            Error::TooLarge { limit, .. } => *limit == "the free disk space",
+            Error::Scan { source, .. } => source.kind() == ErrorKind::StorageFull,
+            _ => false,
+        };
+        assert!(full, "D7 {case}: {error:?}");
+        let left = fs::read_dir(disk.join("stages")).expect("stages").count();
+        assert_eq!(left, 0, "D7 {case}");
+        assert_eq!(manager.stages().expect("listed"), [], "D7 {case}");
+    }
+}

@@ -210,8 +210,8 @@ error_codes! {
         "Copying the workspace failed; nothing of it is kept.",
         "Check disk space and permissions, or exclude what is too large.";
     WorkspaceConflict = "WORKSPACE_CONFLICT", Workspace, 409, WorkspaceConflict,
-        "The source changed since the workspace was staged, so the result cannot be applied.",
-        "The listed files differ from what the run started with; run again, or apply the diff by hand.";
+        "The source and the result changed the same places, so the result was not applied; nothing was changed.",
+        "The message lists every conflict; change the source, run again, or apply the diff by hand.";
     IrLoweringFailed = "IR_LOWERING_FAILED", Ir, 422, RunFailed,
         "A conversation cannot be written in the target format.",
         "The context names the part that has no counterpart.";

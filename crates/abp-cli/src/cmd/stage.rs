@@ -1,13 +1,14 @@
 //! `abp diff`, `abp apply` and `abp discard`: deciding about the result of a run.
 
-use abp_error::{AbpError, ExitStatus};
+use abp_core::verify_receipt_document;
+use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::workspace_error;
 use abp_workspace::PreparedWorkspace;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, StageArgs};
-use crate::cmd::runs::find;
+use crate::cmd::runs::{find, stored};
 use crate::output::{GOOD, Output};
 use crate::render;
 use crate::session::{Session, block_on};
@@ -27,14 +28,24 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let runtime = Session::open(global, &[], output)?.runtime(Default::default())?;
-    let run_id: Uuid = block_on(async {
+    let (run_id, baseline) = block_on(async {
         let store = runtime.store().await?;
-        Ok(find(store, &args.run).await?.run_id)
+        let run_id = find(store, &args.run).await?.run_id;
+        let receipt = store.receipt(run_id).await.map_err(stored)?;
+        Ok((
+            run_id,
+            receipt.and_then(|record| recorded_baseline(&record.document)),
+        ))
     })?;
     let workspace = runtime
         .workspaces()
         .reopen(run_id)
         .map_err(|error| workspace_error(&error))?;
+    // The record beside a stage finds damage, not forgery; the receipt finds both.
+    if baseline.is_some_and(|recorded| recorded != workspace.baseline().sha256()) {
+        let message = format!("the stage of run {run_id} is not the one its receipt describes");
+        return Err(AbpError::new(ErrorCode::ReceiptHashMismatch, message));
+    }
     match decision {
         Decision::Diff => diff(&workspace, output),
         Decision::Apply => apply(workspace, run_id, output),
@@ -45,6 +56,12 @@ pub(crate) fn run(
             tell("discarded", run_id, output)
         }
     }
+}
+
+/// What the workspace held at the start, by the receipt.
+fn recorded_baseline(document: &[u8]) -> Option<String> {
+    let receipt = verify_receipt_document(document).ok()?;
+    receipt.workspace.map(|workspace| workspace.baseline_sha256)
 }
 
 fn diff(workspace: &PreparedWorkspace, output: &mut Output) -> Result<ExitStatus, AbpError> {

@@ -204,6 +204,9 @@ pub struct WorkspaceReport {
     /// Whether the changes were applied to the source.
     #[serde(default)]
     pub applied: bool,
+    /// What else the reader should know, such as why there is no baseline repository.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// How much changed.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
-use abp_workspace::{Changes, Error as WorkspaceError, PreparedWorkspace, WorkspaceManager};
+use abp_workspace::{
+    Changes, Error as WorkspaceError, GitBaseline, PreparedWorkspace, WorkspaceManager,
+};
 use uuid::Uuid;
 
 /// A prepared workspace that blocking work can share.
@@ -56,6 +58,16 @@ impl Stage {
             left_out: left_out.to_vec(),
             left_out_count,
             applied,
+            notes: self.notes(),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match self.workspace.git_baseline() {
+            GitBaseline::Skipped { reason } if self.workspace.is_staged() => {
+                vec![format!("the stage has no baseline repository: {reason}")]
+            }
+            GitBaseline::Skipped { .. } | GitBaseline::Made => Vec::new(),
         }
     }
 

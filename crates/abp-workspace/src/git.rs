@@ -13,7 +13,6 @@ use crate::manifest::Manifest;
 
 /// Whether a stage started as a git repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum GitBaseline {
     /// It did, with everything in one commit.
     Made,

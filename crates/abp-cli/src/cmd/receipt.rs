@@ -214,6 +214,9 @@ pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
                 &format!("{files} changed, +{plus} -{minus}{applied}"),
             );
         }
+        for note in &workspace.notes {
+            output.field("note", &one_line(note));
+        }
         if workspace.left_out_count > 0 {
             output.field(
                 "left out",

@@ -379,6 +379,25 @@ fn configuration_is_checked_shown_and_obeyed() {
         .stdout;
     assert!(shown.contains("operator.toml:1"), "{shown}");
 
+    desk.write(
+        "more.toml",
+        "default_prices = \"p\"\n[prices.p.\"*\"]\noutput_usd_per_mtok = 1000000.0\n\
+         [emulation.code_execution]\ntype = \"system_prompt_injection\"\nprompt = \"Pretend to run it.\"\n",
+    );
+    let flags = ["--config", "more.toml", "--require", "code_execution"];
+    let (status, plan) = desk.json(&[&["run", "--task", "t", "--dry-run"], &flags[..]].concat());
+    assert_eq!(status, 0, "{plan}");
+    assert_eq!(
+        plan["emulation"]["applied"][0]["strategy"]["prompt"],
+        "Pretend to run it."
+    );
+    let priced = [&["run", "--task", "t", "--max-budget-usd", "1"], &flags[..]].concat();
+    assert_eq!(
+        desk.abp(&priced).status,
+        5,
+        "the configured price stops the run"
+    );
+
     desk.write("broken.toml", "default_backend = 7\nstate_dri = \"x\"\n");
     let broken = desk.abp(&["config", "check", "--strict", "--config", "broken.toml"]);
     assert_eq!(broken.status, 2);

@@ -345,3 +345,64 @@ fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(wire: &Value) -
     assert_eq!(&serde_json::to_value(&value).unwrap(), wire);
     value
 }
+
+/// What the vendors' hosts advertise (claude, copilot, gemini, kimi, codex): native, emulated or
+/// nothing.
+const HOSTS: [(&str, &str); 18] = [
+    ("streaming", "NNNNN"),
+    ("tool_read", "ENNNN"),
+    ("tool_write", "ENNNN"),
+    ("tool_edit", "ENNNN"),
+    ("tool_bash", "ENNNN"),
+    ("tool_glob", "ENNNN"),
+    ("tool_grep", "ENNNN"),
+    ("tool_web_search", "ENNNN"),
+    ("tool_web_fetch", "ENNNN"),
+    ("tool_ask_user", "-NNN-"),
+    ("hooks_pre_tool_use", "NEEEN"),
+    ("hooks_post_tool_use", "NEEEN"),
+    ("session_resume", "ENNNE"),
+    ("session_fork", "-NNN-"),
+    ("checkpointing", "EEEE-"),
+    ("structured_output_json_schema", "ENEEN"),
+    ("mcp_client", "ENNN-"),
+    ("mcp_server", "-EEE-"),
+];
+
+/// The compatibility matrix: each cell lands in its bucket, and decides about both thresholds.
+#[test]
+fn compatibility_matrix() {
+    for host in 0..5 {
+        let cell = |row: &(&str, &str)| (Capability::from_wire(row.0), row.1.as_bytes()[host]);
+        let cells: Vec<_> = HOSTS.iter().map(cell).collect();
+        let manifest: CapabilityManifest = cells
+            .iter()
+            .filter_map(|(capability, cell)| match cell {
+                b'N' => Some((capability.clone(), SupportLevel::Native)),
+                b'E' => Some((capability.clone(), SupportLevel::Emulated)),
+                _ => None,
+            })
+            .collect();
+        let in_column = |wanted: u8| -> Vec<Capability> {
+            let cells = cells.iter().filter(|(_, cell)| *cell == wanted);
+            cells.map(|(capability, _)| capability.clone()).collect()
+        };
+        let all: Vec<_> = cells
+            .iter()
+            .map(|(capability, _)| (capability.clone(), MinSupport::Native))
+            .collect();
+        let result = negotiate(&manifest, &requirements(&all));
+        let expected = NegotiationResult {
+            native: in_column(b'N'),
+            emulatable: in_column(b'E'),
+            unsupported: in_column(b'-'),
+        };
+        assert_eq!(result, expected, "host {host}");
+        let unmet = unmet_requirements(&manifest, &requirements(&all)).len();
+        assert_eq!(
+            unmet,
+            result.emulatable.len() + result.unsupported.len(),
+            "host {host}"
+        );
+    }
+}

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_mock::{MockBackend, MockScript};
-use abp_config::{BackendConfig, Config, Loaded, Override, PriceEntry, Sources, load, render};
+use abp_config::{BackendConfig, Config, Loaded, Origin, Override, Sources, load, render};
 use abp_core::PolicyProfile;
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
-use abp_runtime::{ModelPrice, PriceTable, Runtime, RuntimeOptions};
+use abp_runtime::{PriceTable, Runtime, RuntimeOptions};
 
 use crate::args::GlobalArgs;
 use crate::input;
@@ -47,6 +47,9 @@ impl Session {
         let loaded = load(&sources)?;
         if !loaded.warnings.is_empty() {
             output.diagnostics(&render(&loaded.warnings, output.is_coloured()));
+        }
+        for unread in unread_settings(&loaded) {
+            output.warn(&unread);
         }
         Ok(Self {
             loaded,
@@ -138,8 +141,8 @@ impl Session {
             .default_prices
             .as_ref()
             .and_then(|name| config.prices.get(name));
-        for (model, entry) in table.into_iter().flatten() {
-            prices.set(model, to_price(entry));
+        for (model, price) in table.into_iter().flatten() {
+            prices.set(model, *price);
         }
         prices
     }
@@ -162,6 +165,19 @@ impl Session {
         };
         Ok(Runtime::new(self.registry()?, options))
     }
+}
+
+/// Settings that were set and that nothing in this release reads: they wait for the daemon.
+pub(crate) fn unread_settings(loaded: &Loaded) -> Vec<String> {
+    ["bind_address", "port"]
+        .iter()
+        .filter_map(|key| match loaded.origins.get(*key) {
+            None | Some(Origin::Default) => None,
+            Some(origin) => Some(format!(
+                "{origin}: {key} has no effect, this release has no daemon"
+            )),
+        })
+        .collect()
 }
 
 /// Where the configuration of this process comes from.
@@ -190,14 +206,4 @@ pub(crate) fn block_on<T>(
             AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
         })?;
     runtime.block_on(future)
-}
-
-fn to_price(entry: &PriceEntry) -> ModelPrice {
-    ModelPrice {
-        input_usd_per_mtok: entry.input_usd_per_mtok,
-        output_usd_per_mtok: entry.output_usd_per_mtok,
-        cache_read_usd_per_mtok: entry.cache_read_usd_per_mtok,
-        cache_write_usd_per_mtok: entry.cache_write_usd_per_mtok,
-        request_usd: entry.request_usd,
-    }
 }

@@ -37,7 +37,7 @@ mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use load::{Loaded, load};
-pub use model::{BackendConfig, Config, LogLevel, PriceEntry, Restrictions};
+pub use model::{BackendConfig, Config, LogLevel, Restrictions};
 pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};
 pub use sources::{Layer, Origin, Override, Sources};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use abp_core::{Capability, EmulationStrategy, PolicyProfile};
+use abp_core::{Capability, EmulationStrategy, ModelPrice, PolicyProfile};
 use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub struct Config {
     pub policies: BTreeMap<String, PolicyProfile>,
     /// Price tables by name, each with prices by model; `*` is every other model. Read by
     /// `abp run`.
-    pub prices: BTreeMap<String, BTreeMap<String, PriceEntry>>,
+    pub prices: BTreeMap<String, BTreeMap<String, ModelPrice>>,
     /// Emulation strategies that replace the defaults. Read by `abp run`.
     #[schemars(extend("additionalProperties" = false))]
     pub emulation: BTreeMap<Capability, EmulationStrategy>,
@@ -198,25 +198,4 @@ pub enum BackendConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<u32>,
     },
-}
-
-/// What a model costs, in dollars.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct PriceEntry {
-    /// For a million tokens read.
-    #[schemars(range(min = 0))]
-    pub input_usd_per_mtok: f64,
-    /// For a million tokens written.
-    #[schemars(range(min = 0))]
-    pub output_usd_per_mtok: f64,
-    /// For a million tokens read from a cache.
-    #[schemars(range(min = 0))]
-    pub cache_read_usd_per_mtok: f64,
-    /// For a million tokens written to a cache.
-    #[schemars(range(min = 0))]
-    pub cache_write_usd_per_mtok: f64,
-    /// For one request, where a vendor bills by request.
-    #[schemars(range(min = 0))]
-    pub request_usd: f64,
 }

@@ -1,8 +1,13 @@
-//! Money as integer micro-dollars.
+//! Money as integer micro-dollars, and what models cost.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::Add;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::UsageNormalized;
 
 /// An amount in millionths of a US dollar. Floating point appears only on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,4 +64,63 @@ impl fmt::Display for MicroUsd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "${}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
     }
+}
+
+/// What a model costs, in dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelPrice {
+    /// For a million tokens read.
+    #[schemars(range(min = 0))]
+    pub input_usd_per_mtok: f64,
+    /// For a million tokens written.
+    #[schemars(range(min = 0))]
+    pub output_usd_per_mtok: f64,
+    /// For a million tokens read from a cache.
+    #[schemars(range(min = 0))]
+    pub cache_read_usd_per_mtok: f64,
+    /// For a million tokens written to a cache.
+    #[schemars(range(min = 0))]
+    pub cache_write_usd_per_mtok: f64,
+    /// For one request, where a vendor bills by request.
+    #[schemars(range(min = 0))]
+    pub request_usd: f64,
+}
+
+impl ModelPrice {
+    /// Every rate.
+    #[must_use]
+    pub fn rates(&self) -> [f64; 5] {
+        [
+            self.input_usd_per_mtok,
+            self.output_usd_per_mtok,
+            self.cache_read_usd_per_mtok,
+            self.cache_write_usd_per_mtok,
+            self.request_usd,
+        ]
+    }
+
+    /// What the usage costs, rounded up to the micro-dollar.
+    #[must_use]
+    pub fn cost(&self, usage: &UsageNormalized) -> MicroUsd {
+        let per_mtok = [
+            (usage.input_tokens, self.input_usd_per_mtok),
+            (usage.output_tokens, self.output_usd_per_mtok),
+            (usage.cache_read_tokens, self.cache_read_usd_per_mtok),
+            (usage.cache_write_tokens, self.cache_write_usd_per_mtok),
+        ];
+        let tokens = per_mtok
+            .into_iter()
+            .map(|(count, rate)| charge(count, rate, 1_000_000));
+        tokens
+            .chain([charge(usage.request_units, self.request_usd, 1)])
+            .sum()
+    }
+}
+
+/// `count` units at `rate` dollars for every `per` of them.
+fn charge(count: Option<u64>, rate: f64, per: u128) -> MicroUsd {
+    let rate = u128::from(MicroUsd::from_dollars(rate).unwrap_or_default().micros());
+    let exact = u128::from(count.unwrap_or(0)) * rate;
+    MicroUsd::from_micros(u64::try_from(exact.div_ceil(per)).unwrap_or(u64::MAX))
 }

@@ -28,6 +28,6 @@ pub use abp_backend_core::CancelHandle;
 pub use approval::{ApprovalRequest, Approvals};
 pub use error::RuntimeError;
 pub use handle::{EventStream, ReceiptHandle, RunHandle};
-pub use meter::{ModelPrice, PriceTable};
+pub use meter::PriceTable;
 pub use runtime::{RunOptions, Runtime, RuntimeOptions};
 pub use stage::workspace_error;

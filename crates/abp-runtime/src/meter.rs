@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abp_core::{AgentEventKind, CancelReason, MicroUsd, UsageNormalized};
+use abp_core::{AgentEventKind, CancelReason, MicroUsd, ModelPrice, UsageNormalized};
 use serde::{Deserialize, Serialize};
 
 /// Prices by model. `*` is for every model that has no entry of its own.
@@ -10,22 +10,6 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct PriceTable {
     prices: BTreeMap<String, ModelPrice>,
-}
-
-/// What a model costs, in dollars.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelPrice {
-    /// For a million tokens read.
-    pub input_usd_per_mtok: f64,
-    /// For a million tokens written.
-    pub output_usd_per_mtok: f64,
-    /// For a million tokens read from a cache.
-    pub cache_read_usd_per_mtok: f64,
-    /// For a million tokens written to a cache.
-    pub cache_write_usd_per_mtok: f64,
-    /// For one request, where a vendor bills by request.
-    pub request_usd: f64,
 }
 
 impl PriceTable {
@@ -56,41 +40,6 @@ impl PriceTable {
             .find(|(_, price)| !valid(price))
             .map(|(model, _)| model.as_str())
     }
-}
-
-impl ModelPrice {
-    fn rates(&self) -> [f64; 5] {
-        [
-            self.input_usd_per_mtok,
-            self.output_usd_per_mtok,
-            self.cache_read_usd_per_mtok,
-            self.cache_write_usd_per_mtok,
-            self.request_usd,
-        ]
-    }
-
-    /// What the usage costs, rounded up to the micro-dollar.
-    fn cost(&self, usage: &UsageNormalized) -> MicroUsd {
-        let per_mtok = [
-            (usage.input_tokens, self.input_usd_per_mtok),
-            (usage.output_tokens, self.output_usd_per_mtok),
-            (usage.cache_read_tokens, self.cache_read_usd_per_mtok),
-            (usage.cache_write_tokens, self.cache_write_usd_per_mtok),
-        ];
-        let tokens = per_mtok
-            .into_iter()
-            .map(|(count, rate)| charge(count, rate, 1_000_000));
-        tokens
-            .chain([charge(usage.request_units, self.request_usd, 1)])
-            .sum()
-    }
-}
-
-/// `count` units at `rate` dollars for every `per` of them.
-fn charge(count: Option<u64>, rate: f64, per: u128) -> MicroUsd {
-    let rate = u128::from(MicroUsd::from_dollars(rate).unwrap_or_default().micros());
-    let exact = u128::from(count.unwrap_or(0)) * rate;
-    MicroUsd::from_micros(u64::try_from(exact.div_ceil(per)).unwrap_or(u64::MAX))
 }
 
 /// A backend's counts without those that no receipt can carry as numbers: they are unknown then.

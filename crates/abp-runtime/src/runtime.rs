@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::cancellation;
-use abp_core::{MicroUsd, WorkOrder};
+use abp_core::{MicroUsd, ModelPrice, WorkOrder};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle};
-use crate::meter::{Meter, ModelPrice, PriceTable};
+use crate::meter::{Meter, PriceTable};
 use crate::mortality::may_die;
 use crate::queue::event_queue;
 use crate::record::now;

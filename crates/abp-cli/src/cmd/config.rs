@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{ConfigArgs, ConfigCommand, GlobalArgs, InitArgs};
 use crate::output::{GOOD, Output};
-use crate::session::sources;
+use crate::session::{sources, unread_settings};
 
 pub(crate) fn run(
     args: &ConfigArgs,
@@ -28,7 +28,12 @@ fn check(strict: bool, global: &GlobalArgs, output: &mut Output) -> Result<ExitS
     let mut sources = sources(global);
     sources.strict = strict;
     let (diagnostics, valid, files) = match load(&sources) {
-        Ok(loaded) => (loaded.warnings, true, loaded.files),
+        Ok(loaded) => {
+            for unread in unread_settings(&loaded) {
+                output.warn(&unread);
+            }
+            (loaded.warnings, true, loaded.files)
+        }
         Err(errors) => (errors.diagnostics, false, Vec::new()),
     };
     let status = if valid {

@@ -9,13 +9,13 @@ use abp_backend_core::{
 };
 use abp_backend_mock::MockBackend;
 use abp_core::{
-    AgentEvent, AgentEventKind, BackendIdentity, CapabilityManifest, EnforcementLevel, Receipt,
-    WorkOrder, WorkOrderBuilder, WorkspaceMode, verify_receipt_document,
+    AgentEvent, AgentEventKind, BackendIdentity, CapabilityManifest, EnforcementLevel, ModelPrice,
+    Receipt, WorkOrder, WorkOrderBuilder, WorkspaceMode, verify_receipt_document,
 };
 use abp_error::AbpError;
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
-use abp_runtime::{ModelPrice, PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions};
+use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -266,8 +266,8 @@ fn system_text(payload: &abp_plan::Payload) -> Option<String> {
     let system = messages
         .iter()
         .find(|message| message.role == IrRole::System)?;
-    let texts = system.content.iter().filter_map(|block| match block {
-        IrContentBlock::Text { text } => Some(text.as_str()),
+    let texts = system.content.iter().filter_map(|block| match &block.body {
+        IrContentBlock::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     Some(texts.collect::<Vec<_>>().join(" "))

@@ -15,7 +15,7 @@ pub fn infer(conversation: &IrConversation) -> CapabilityRequirements {
         .iter()
         .flat_map(|message| &message.content)
     {
-        needed.extend(needed_for(block));
+        needed.extend(needed_for(&block.body));
     }
     needed.sort();
     needed.dedup();
@@ -35,7 +35,7 @@ fn needed_for(block: &IrContentBlock) -> Vec<Capability> {
         IrContentBlock::Image { .. } => vec![Capability::ImageInput],
         IrContentBlock::ToolUse { .. } => vec![Capability::ToolUse],
         IrContentBlock::ToolResult { content, .. } => std::iter::once(Capability::ToolUse)
-            .chain(content.iter().flat_map(needed_for))
+            .chain(content.iter().flat_map(|block| needed_for(&block.body)))
             .collect(),
         // Text needs nothing, and past reasoning can be left out by a backend without it.
         _ => Vec::new(),

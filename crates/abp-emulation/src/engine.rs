@@ -123,13 +123,10 @@ fn resolve(config: &EmulationConfig, capability: &Capability) -> EmulationStrate
 
 /// Appends to the system message where there is one, otherwise puts a new one in front.
 fn inject(prompt: &str, conversation: &mut IrConversation) {
-    let block = IrContentBlock::Text {
-        text: prompt.to_owned(),
-    };
     match conversation.system_mut() {
-        Some(system) => system.content.push(block),
+        Some(system) => system.push(IrContentBlock::text(prompt)),
         None => conversation
             .messages
-            .insert(0, IrMessage::new(IrRole::System, vec![block])),
+            .insert(0, IrMessage::text(IrRole::System, prompt)),
     }
 }

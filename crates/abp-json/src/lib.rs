@@ -35,6 +35,7 @@ pub mod pointer;
 mod string;
 mod tape;
 mod view;
+mod writer;
 
 pub use admit::{
     AdmissionChange, AdmissionReason, Admitted, MAX_ADMITTED_DEPTH, admit_text, admit_value,
@@ -42,3 +43,4 @@ pub use admit::{
 pub use error::{CanonicalError, JsonError};
 pub use tape::{Duplicate, Limits, NodeId, Tape};
 pub use view::{Entries, Items, Kind, View};
+pub use writer::{Writer, push_string};

@@ -78,6 +78,19 @@ pub(crate) fn decode(inner: &str) -> Option<String> {
     Some(text)
 }
 
+/// Decodes the text between the quotes, each lone surrogate replaced.
+pub(crate) fn decode_lossy(inner: &str) -> String {
+    let mut text = String::with_capacity(inner.len());
+    for piece in Pieces::new(inner) {
+        match piece {
+            Piece::Plain(plain) => text.push_str(plain),
+            Piece::Char(character) => text.push(character),
+            Piece::Lone(_) => text.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+    text
+}
+
 /// Decodes a key into bytes that are equal exactly when the keys are: UTF-8, and lone surrogates
 /// encoded the same way.
 pub(crate) fn decode_key(inner: &str) -> Vec<u8> {

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::JsonError;
 use crate::pointer;
-use crate::string::{decode, fingerprint, key_bytes};
+use crate::string::{decode, decode_lossy, fingerprint, key_bytes};
 use crate::tape::{NO_PARENT, Node, NodeId, Tape, flag};
 
 /// The deepest value [`View::to_value`] builds; dropping a `Value` recurses.
@@ -113,6 +113,18 @@ impl<'t> View<'t> {
             None
         } else if self.node.has(flag::ESCAPED) {
             decode(inner).map(Cow::Owned)
+        } else {
+            Some(Cow::Borrowed(inner))
+        }
+    }
+
+    /// Returns the text of a string, each half of a surrogate pair replaced by U+FFFD.
+    ///
+    /// For callers that report the replacement; [`as_str`](Self::as_str) never replaces.
+    pub fn as_str_lossy(self) -> Option<Cow<'t, str>> {
+        let inner = self.string_source()?;
+        if self.node.has(flag::ESCAPED) {
+            Some(Cow::Owned(decode_lossy(inner)))
         } else {
             Some(Cow::Borrowed(inner))
         }

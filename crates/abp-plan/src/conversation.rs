@@ -21,7 +21,7 @@ pub(crate) fn conversation(order: &WorkOrder) -> IrConversation {
     }
     let content = texts
         .into_iter()
-        .map(|text| IrContentBlock::Text { text })
+        .map(IrContentBlock::text)
         .collect();
     IrConversation::from_messages(vec![IrMessage::new(IrRole::User, content)])
 }

@@ -1,12 +1,11 @@
-//! Conversations, tools and usage.
+//! A conversation with everything a model needs to go on with it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{IrMessage, IrRole};
+use super::{IrMessage, IrRole, IrSettings, IrToolDefinition, IrUsage};
 
-/// A conversation with the tools it may use.
+/// A conversation, the tools it may use and how the answer should be made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct IrConversation {
@@ -14,7 +13,10 @@ pub struct IrConversation {
     pub messages: Vec<IrMessage>,
     /// The tools the model may call.
     pub tools: Vec<IrToolDefinition>,
-    /// What the conversation used, in a response.
+    /// How the answer should be made.
+    #[serde(skip_serializing_if = "IrSettings::is_empty")]
+    pub settings: IrSettings,
+    /// What the conversation used so far.
     pub usage: Option<IrUsage>,
 }
 
@@ -34,32 +36,4 @@ impl IrConversation {
             .iter_mut()
             .find(|message| message.role == IrRole::System)
     }
-}
-
-/// A function the model may call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct IrToolDefinition {
-    /// Its name.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// The JSON schema of its arguments.
-    #[serde(alias = "parameters")]
-    pub parameters_schema: Value,
-}
-
-/// Token counts; `None` is unknown, which is not zero.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct IrUsage {
-    /// Tokens read.
-    pub input_tokens: Option<u64>,
-    /// Tokens written.
-    pub output_tokens: Option<u64>,
-    /// Tokens written to a cache.
-    pub cache_creation_tokens: Option<u64>,
-    /// Tokens read from a cache.
-    pub cache_read_tokens: Option<u64>,
-    /// All tokens.
-    pub total_tokens: Option<u64>,
 }

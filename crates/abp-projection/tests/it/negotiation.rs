@@ -4,7 +4,9 @@ use abp_capability::{
     SupportLevel as Level, check_capability, generate_report, generate_report_for, infer,
     negotiate, unmet_requirements,
 };
-use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrRole, IrToolDefinition};
+use abp_core::ir::{
+    IrContentBlock, IrConversation, IrMedia, IrMediaData, IrMessage, IrRole, IrToolDefinition,
+};
 use abp_core::{
     Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements, MinSupport,
     NegotiationResult, SupportLevel,
@@ -277,9 +279,7 @@ fn strategies_and_the_conversation() {
     };
     let prompt = "Think step by step before answering.";
     let mut appended = system.clone();
-    appended.content.push(IrContentBlock::Text {
-        text: prompt.into(),
-    });
+    appended.push(IrContentBlock::text(prompt));
     check(
         Capability::ExtendedThinking,
         &[system.clone(), user.clone()],
@@ -306,13 +306,18 @@ fn strategies_and_the_conversation() {
 #[test]
 fn requirements_that_follow_from_a_conversation() {
     let image = IrContentBlock::Image {
-        media_type: "image/png".into(),
-        data: String::new(),
+        media: IrMedia {
+            media_type: Some("image/png".into()),
+            data: IrMediaData::Base64("".into()),
+        },
+        detail: None,
     };
     let answer = IrContentBlock::ToolResult {
-        tool_use_id: "1".into(),
-        content: vec![image],
-        is_error: false,
+        tool_use_id: Some("1".into()),
+        name: None,
+        content: vec![image.into()],
+        plain: false,
+        is_error: None,
     };
     let check = |conversation: &IrConversation, expected: &[Capability]| {
         let names: Vec<_> = infer(conversation)
@@ -328,11 +333,7 @@ fn requirements_that_follow_from_a_conversation() {
     );
     let nested = IrConversation::from_messages(vec![IrMessage::new(IrRole::Tool, vec![answer])]);
     check(&nested, &[Capability::ToolUse, Capability::ImageInput]);
-    let tool = IrToolDefinition {
-        name: "f".into(),
-        description: String::new(),
-        parameters_schema: json!({}),
-    };
+    let tool = IrToolDefinition::function("f", None, None);
     let with_tools = IrConversation {
         tools: vec![tool],
         ..IrConversation::default()

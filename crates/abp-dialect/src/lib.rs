@@ -1,0 +1,28 @@
+//! What the six vendor dialects have in common.
+//!
+//! A dialect is a vendor's language for requests, answers and streams. This crate names them
+//! ([`Dialect`]), recognises them ([`DialectDetector`]) and holds what every dialect is built with:
+//!
+//! - [`Reader`]: reads a tape into the intermediate representation and remembers what was read;
+//! - [`Lowering`]: writes the target's JSON and remembers what became of what was read;
+//! - [`Codec`]: the four directions of a dialect, and its streams;
+//! - [`sse`]: server-sent events, byte by byte.
+//!
+//! Reader and lowering together know, without asking the dialect, which parts of a source did not
+//! arrive: whatever was never written. A dialect can only explain such a loss, not hide it.
+
+mod codec;
+mod dialect;
+mod error;
+mod event;
+mod lowering;
+mod reader;
+mod rules;
+
+pub use codec::{Codec, Exchange, StreamDecoder, StreamEncoder, TargetProfile};
+pub use dialect::{Dialect, UnknownDialect, WireFamily};
+pub use error::DialectError;
+pub use event::{EventSink, WrittenEvent};
+pub use lowering::{How, JsonValue, Lowering, Made, Mark, Note, Verdict};
+pub use reader::{Item, Reader, Seen};
+pub use rules::{DialectRules, IdRule, MidSystem, NameRule};

@@ -1,0 +1,100 @@
+// One run, from the handler's side.
+
+import { encode } from './frames.js';
+import { withoutSecrets } from './redact.js';
+
+export const CONTRACT_VERSION = 'abp/v0.1';
+
+/** Thrown by a handler that cannot do its work; the code is one of docs/error_codes.md. */
+export class Failure extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The reason of an aborted signal, thrown by `emit` once the run is cancelled. */
+export class Cancelled extends Error {}
+
+/** What a handler is given besides the order: its way to the host. */
+export class RunContext {
+  #outbox;
+  #cancel = new AbortController();
+  #usage = {};
+  #usageRaw = null;
+  #artifacts = [];
+  #startedAt = Date.now();
+  #started = performance.now();
+  #ended = false;
+
+  constructor(runId, outbox) {
+    this.runId = runId;
+    this.#outbox = outbox;
+  }
+
+  /** Aborted when the run is to end; the reason's message is the host's. */
+  get signal() {
+    return this.#cancel.signal;
+  }
+
+  /**
+   * Sends an event. Await it: the promise waits while the host is slow. Throws once the run is
+   * cancelled, and after its end.
+   */
+  async emit(kind, fields = {}, ext = undefined) {
+    this.signal.throwIfAborted();
+    if (this.#ended) throw new Error('the run is over');
+    const event = { ts: new Date().toISOString(), type: kind, ...withoutSecrets(kind, fields) };
+    if (ext !== undefined) event.ext = ext;
+    await this.#outbox.put(encode({ t: 'event', ref_id: this.runId, event }));
+  }
+
+  /**
+   * Reports the totals so far; they are part of the receipt, however the run ends. Totals are
+   * `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `request_units`,
+   * `estimated_cost_usd`; `raw` is the usage in the vendor's own words.
+   */
+  async reportUsage(totals, raw) {
+    Object.assign(this.#usage, totals);
+    if (raw !== undefined) this.#usageRaw = raw;
+    await this.emit('usage_updated', { usage: this.#usage });
+  }
+
+  /** Names something the run leaves behind besides changed files. */
+  addArtifact(kind, path) {
+    this.#artifacts.push({ kind, path });
+  }
+
+  /** Asks the handler to end; the first reason given is the one that counts. */
+  cancel(reason) {
+    this.#cancel.abort(new Cancelled(reason ?? 'the run was cancelled'));
+  }
+
+  /** Sends the run's last line, unless one was sent before. */
+  end(line) {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#outbox.put(line);
+  }
+
+  receipt(order, identity) {
+    const durationMs = Math.floor(performance.now() - this.#started);
+    return {
+      meta: {
+        run_id: this.runId,
+        work_order_id: order.id ?? this.runId,
+        contract_version: CONTRACT_VERSION,
+        started_at: new Date(this.#startedAt).toISOString(),
+        finished_at: new Date(this.#startedAt + durationMs).toISOString(),
+        duration_ms: durationMs,
+      },
+      ...identity,
+      usage_raw: this.#usageRaw,
+      usage: this.#usage,
+      artifacts: this.#artifacts,
+      // The host verifies the workspace; a sidecar has nothing to vouch for.
+      verification: { harness_ok: false },
+      outcome: this.signal.aborted ? 'partial' : 'complete',
+    };
+  }
+}

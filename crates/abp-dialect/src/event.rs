@@ -91,7 +91,7 @@ impl<'s> EventSink<'s> {
 
     /// Remarks on a part of this event, as [`Lowering::note`] and its siblings do.
     pub fn remark(&mut self, origin: Origin, verdict: Verdict) {
-        if origin != Origin::Host {
+        if matches!(origin, Origin::Node(_)) {
             self.notes.push(Note { origin, verdict });
         }
     }

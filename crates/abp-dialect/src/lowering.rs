@@ -255,24 +255,27 @@ impl<'s> Lowering<'s> {
     /// synthesised.
     pub fn value_as<T: JsonValue + ?Sized>(&mut self, value: &T, from: &[Origin], how: &How) {
         let at = self.writer.position();
-        let nodes = from.iter().filter_map(|origin| match origin {
-            Origin::Node(node) => Some(*node),
-            Origin::Host => None,
-        });
         let before = self.marks.len();
-        self.marks.extend(nodes.map(|node| Mark {
-            at,
-            made: Made::From {
-                node,
-                how: how.clone(),
-            },
-        }));
+        let mut label = "host";
+        for origin in from {
+            match *origin {
+                Origin::Node(node) => self.marks.push(Mark {
+                    at,
+                    made: Made::From {
+                        node,
+                        how: how.clone(),
+                    },
+                }),
+                Origin::Made(word) => label = word,
+                Origin::Host => {}
+            }
+        }
         if self.marks.len() == before {
             self.marks.push(Mark {
                 at,
                 made: Made::Synthesised {
-                    label: Cow::Borrowed("host"),
-                    reason: Cow::Borrowed("made by ABP before the translation"),
+                    label: Cow::Borrowed(label),
+                    reason: Cow::Borrowed("made by ABP, not read from the source"),
                 },
             });
         }
@@ -404,7 +407,7 @@ impl<'s> Lowering<'s> {
     #[must_use]
     pub fn member(&self, origin: Origin, key: &str) -> Origin {
         let Origin::Node(node) = origin else {
-            return Origin::Host;
+            return origin;
         };
         let member = self
             .source
@@ -452,7 +455,7 @@ impl<'s> Lowering<'s> {
     }
 
     fn verdict(&mut self, origin: Origin, verdict: Verdict) {
-        if origin != Origin::Host {
+        if matches!(origin, Origin::Node(_)) {
             self.notes.push(Note { origin, verdict });
         }
     }

@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use abp_core::ir::{IrVendorField, Leaf, Origin, RawJson};
 use abp_json::{Kind, NodeId, Tape, View, pointer};
 
-use crate::lowering::{How, Note, Verdict};
 use crate::DialectError;
+use crate::lowering::{How, Note, Verdict};
 
 /// What the reading dialect did with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,8 +241,7 @@ impl<'t> Item<'t> {
         self.view.as_str()
     }
 
-    /// The tag in a member, where it is there.
-    #[must_use]
+    /// The tag in a member, where it is there. Callers who only mark it may ignore the word.
     pub fn tag_of(self, key: &str) -> Option<Cow<'t, str>> {
         self.get(key)?.tag()
     }

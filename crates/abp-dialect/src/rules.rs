@@ -21,7 +21,8 @@ impl NameRule {
         let inside = |letter: char| {
             letter.is_ascii_alphanumeric() || letter == '_' || self.also.contains(letter)
         };
-        let starts = |letter: char| !self.letter_first || letter.is_ascii_alphabetic() || letter == '_';
+        let starts =
+            |letter: char| !self.letter_first || letter.is_ascii_alphabetic() || letter == '_';
         name.len() <= self.max_length
             && name.chars().next().is_some_and(starts)
             && name.chars().all(inside)

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use abp_capability::negotiate;
 use abp_core::{
-    CapabilityManifest, EmulationReport, EnforcementLevel, NegotiationResult, PlanReport, WorkOrder,
+    CapabilityManifest, EmulationReport, EnforcementLevel, Loss, NegotiationResult, PlanReport,
+    WorkOrder,
 };
+use abp_dialect::Exchange;
 use abp_emulation::PostProcessor;
 use abp_projection::{Evaluation, Provision};
 
+use crate::lower::Handed;
 use crate::{Payload, PlanError, RunPlan};
 
 /// A plan whose every decision was taken on the opened backend's manifest.
@@ -18,6 +21,7 @@ use crate::{Payload, PlanError, RunPlan};
 pub struct ConfirmedPlan {
     order: Arc<WorkOrder>,
     payload: Payload,
+    exchange: Exchange,
     post: PostProcessor,
     report: PlanReport,
 }
@@ -29,6 +33,8 @@ pub(crate) struct Prepared {
     pub(crate) emulation: EmulationReport,
     pub(crate) payload: Payload,
     pub(crate) notes: Vec<String>,
+    losses: Vec<Loss>,
+    exchange: Exchange,
     post: PostProcessor,
 }
 
@@ -46,7 +52,7 @@ impl ConfirmedPlan {
                 refusals: evaluation.refusals(),
             });
         }
-        let prepared = prepare(plan, manifest)?;
+        let prepared = prepare(plan, backend, manifest)?;
         let mut selection = plan.projection.selection.clone();
         let mut notes = prepared.notes;
         if selection.selected != backend {
@@ -59,13 +65,14 @@ impl ConfirmedPlan {
         Ok(Self {
             order: Arc::clone(&plan.order),
             payload: prepared.payload,
+            exchange: prepared.exchange,
             post: prepared.post,
             report: PlanReport {
                 requirements: plan.demands.requirements.clone(),
                 negotiation: prepared.negotiation,
                 selection,
                 emulation: prepared.emulation,
-                losses: Vec::new(),
+                losses: prepared.losses,
                 notes,
             },
         })
@@ -89,6 +96,12 @@ impl ConfirmedPlan {
         &self.payload
     }
 
+    /// What the translation of the answer has to undo.
+    #[must_use]
+    pub fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
     /// What is to be done with the answer.
     #[must_use]
     pub fn post(&self) -> &PostProcessor {
@@ -104,6 +117,7 @@ impl ConfirmedPlan {
 
 pub(crate) fn prepare(
     plan: &RunPlan,
+    backend: &str,
     manifest: &CapabilityManifest,
 ) -> Result<Prepared, PlanError> {
     // Enforcement does not depend on the manifest; it was judged where the candidate was.
@@ -113,14 +127,13 @@ pub(crate) fn prepare(
         EnforcementLevel::Kernel,
         &plan.engine,
     );
-    let mut payload = plan.payload.clone();
-    let emulation = match &mut payload {
-        Payload::Conversation { conversation } => plan
-            .engine
-            .apply(&evaluation.required_emulations(), conversation),
-        // Evaluation allows no emulation in passthrough.
-        Payload::VendorRequest { .. } => EmulationReport::default(),
-    };
+    let emulations = evaluation.required_emulations();
+    let Handed {
+        payload,
+        emulation,
+        losses,
+        exchange,
+    } = Handed::new(plan, backend, &emulations)?;
     let post = PostProcessor::new(&emulation, plan.output_schema.as_ref())?;
     let waived = evaluation
         .provisions
@@ -136,6 +149,8 @@ pub(crate) fn prepare(
         negotiation: negotiate(manifest, &plan.demands.requirements),
         emulation,
         payload,
+        losses,
+        exchange,
         notes: plan.notes.iter().cloned().chain(waived).collect(),
         post,
     })

@@ -31,6 +31,16 @@ pub enum PlanError {
         /// What stands in the way.
         refusals: Vec<String>,
     },
+    /// The model's dialect cannot carry what the order holds.
+    #[error("backend {backend}: {problem}")]
+    Lossy {
+        /// The backend.
+        backend: String,
+        /// What would be lost.
+        problem: String,
+        /// How grave it is.
+        code: ErrorCode,
+    },
     /// The output schema of the order is not valid.
     #[error(transparent)]
     OutputSchema(#[from] PostError),
@@ -47,6 +57,7 @@ impl PlanError {
             Self::Invalid(_) | Self::Setting { .. } | Self::OutputSchema(_) => {
                 ErrorCode::ValidationFailed
             }
+            Self::Lossy { code, .. } => *code,
             Self::Projection(error) => error.code(),
             Self::NotConfirmed { .. } => ErrorCode::CapabilityUnsupported,
             Self::Contract(error) => error.code(),
@@ -64,6 +75,7 @@ impl From<PlanError> for AbpError {
                     Err(_) => result,
                 }
             }
+            PlanError::Lossy { backend, .. } => result.with_context("backend", backend),
             PlanError::NotConfirmed { backend, refusals } => result
                 .with_context("backend", backend)
                 .with_context("refusals", refusals),

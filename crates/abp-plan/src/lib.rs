@@ -6,14 +6,15 @@
 //! but this crate can make one: what was decided here is what is dispatched.
 
 mod confirm;
-mod conversation;
 mod error;
+mod lower;
 mod payload;
 mod plan;
+mod source;
 
 pub use abp_core::PlanReport;
 pub use abp_projection::Candidate;
 pub use confirm::ConfirmedPlan;
 pub use error::PlanError;
 pub use payload::Payload;
-pub use plan::{PlanSettings, RunPlan, plan};
+pub use plan::{ModelTarget, PlanSettings, RunPlan, plan};

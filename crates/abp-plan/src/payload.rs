@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use abp_core::ir::IrConversation;
 use abp_core::{ContractError, RuntimeConfig};
+use abp_dialect::Dialect;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::PlanError;
+use crate::source::vendor_request;
 
 /// What is handed to a backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,6 +20,13 @@ pub enum Payload {
         /// The conversation.
         conversation: IrConversation,
     },
+    /// Mapped, for a model: the conversation in the model's own dialect.
+    Lowered {
+        /// The dialect.
+        dialect: Dialect,
+        /// The request's text.
+        request: String,
+    },
     /// Passthrough: the vendor's own request.
     VendorRequest {
         /// The request's text.
@@ -27,21 +35,12 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The vendor's request named by `config.vendor.abp.request`.
-    ///
-    /// A string is the request's text and stays as it is, byte for byte; any other JSON is written
-    /// compactly.
+    /// The vendor's request named by `config.vendor.abp.request`, as it is.
     pub(crate) fn passthrough(config: &RuntimeConfig) -> Result<Self, PlanError> {
-        let request = match config.abp_setting("request") {
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-            None => {
-                return Err(PlanError::Setting {
-                    key: "request",
-                    problem: "passthrough needs the vendor's request here".to_owned(),
-                });
-            }
-        };
+        let request = vendor_request(config).ok_or_else(|| PlanError::Setting {
+            key: "request",
+            problem: "passthrough needs the vendor's request here".to_owned(),
+        })?;
         Ok(Self::VendorRequest { request })
     }
 
@@ -51,7 +50,7 @@ impl Payload {
     /// Fails where the conversation cannot be serialised.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>, ContractError> {
         match self {
-            Self::VendorRequest { request } => Ok(Cow::Borrowed(request.as_bytes())),
+            Self::VendorRequest { request } | Self::Lowered { request, .. } => Ok(Cow::Borrowed(request.as_bytes())),
             Self::Conversation { conversation } => serde_json::to_vec(conversation)
                 .map(Cow::Owned)
                 .map_err(|error| ContractError::Schema {

@@ -1,5 +1,6 @@
 //! Planning a run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abp_capability::infer;
@@ -7,14 +8,16 @@ use abp_core::{
     Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements,
     EnforcementLevel, ExecutionMode, MinSupport, WorkOrder, validate_work_order, work_order_hash,
 };
+use abp_dialect::{Dialect, TargetProfile};
 use abp_emulation::{EmulationConfig, EmulationEngine};
 use abp_projection::{Candidate, Demands, ProjectionMatrix, ProjectionResult};
+use abp_translate::map_work_order;
 use serde::Serialize;
 use serde::ser::SerializeStruct as _;
 use serde_json::Value;
 
 use crate::confirm::{ConfirmedPlan, Prepared, prepare};
-use crate::conversation::conversation;
+use crate::source::Source;
 use crate::{Payload, PlanError};
 
 /// What the operator configured about planning.
@@ -22,6 +25,17 @@ use crate::{Payload, PlanError};
 pub struct PlanSettings {
     /// Emulation strategies that replace the defaults.
     pub emulation: EmulationConfig,
+    /// Backends that are models, with the dialect each of them speaks.
+    pub models: BTreeMap<String, ModelTarget>,
+}
+
+/// A backend that is a model behind an API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelTarget {
+    /// The dialect of the API.
+    pub dialect: Dialect,
+    /// What is known of the model and the API.
+    pub profile: TargetProfile,
 }
 
 /// A run as it would be carried out.
@@ -32,6 +46,9 @@ pub struct RunPlan {
     pub(crate) mode: ExecutionMode,
     pub(crate) demands: Demands,
     pub(crate) engine: EmulationEngine,
+    pub(crate) source: Source,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) models: BTreeMap<String, ModelTarget>,
     pub(crate) payload: Payload,
     pub(crate) output_schema: Option<Value>,
     pub(crate) notes: Vec<String>,
@@ -54,7 +71,16 @@ pub fn plan(
         .config
         .execution_mode()
         .map_err(|error| PlanError::Invalid(vec![error]))?;
-    let conversation = conversation(&order);
+    let (source, conversation) = match mode {
+        ExecutionMode::Mapped => {
+            let source = Source::of(&order)?;
+            let conversation = source.conversation(&order)?;
+            (source, conversation)
+        }
+        // The vendor's request is not looked into.
+        ExecutionMode::Passthrough => (Source::Order, map_work_order(&order)),
+    };
+    let on_loss = OnLoss::of(&order)?;
     let output_schema = order.config.abp_setting("output_schema").cloned();
     let demands = Demands {
         requirements: requirements(&order, infer(&conversation), output_schema.is_some()),
@@ -78,6 +104,9 @@ pub fn plan(
         mode,
         demands,
         engine,
+        source,
+        on_loss,
+        models: settings.models.clone(),
         payload,
         output_schema,
         notes,
@@ -88,7 +117,8 @@ pub fn plan(
         .iter()
         .find(|candidate| candidate.backend == plan.projection.selected_backend);
     if let Some(manifest) = chosen.and_then(|candidate| candidate.manifest.as_ref()) {
-        plan.preview = Some(prepare(&plan, manifest)?);
+        let backend = plan.projection.selected_backend.clone();
+        plan.preview = Some(prepare(&plan, &backend, manifest)?);
     }
     Ok(plan)
 }
@@ -185,6 +215,31 @@ fn requirements(
         }
     }
     CapabilityRequirements { required: merged }
+}
+
+/// What to do where a model's dialect cannot carry something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnLoss {
+    /// Go on with a label, unless the request would be another one.
+    Default,
+    /// Go on with a label whatever is lost.
+    Label,
+    /// Refuse whatever is lost.
+    Reject,
+}
+
+impl OnLoss {
+    fn of(order: &WorkOrder) -> Result<Self, PlanError> {
+        match order.config.abp_setting("on_loss") {
+            None => Ok(Self::Default),
+            Some(Value::String(word)) if word == "label" => Ok(Self::Label),
+            Some(Value::String(word)) if word == "reject" => Ok(Self::Reject),
+            Some(other) => Err(PlanError::Setting {
+                key: "on_loss",
+                problem: format!("is {other}, expected \"label\" or \"reject\""),
+            }),
+        }
+    }
 }
 
 fn min_enforcement(order: &WorkOrder) -> Result<EnforcementLevel, PlanError> {

@@ -1,0 +1,674 @@
+//! Reading a streamed answer.
+//!
+//! Everything is told several times: in pieces, as a whole when a part, an item and the answer are
+//! done. Pieces count; a whole is used where there were none, as some servers send no pieces and some
+//! send no items in the end.
+
+use std::collections::BTreeMap;
+
+use abp_core::ir::{
+    IrBlock, IrBlockStart, IrContentBlock, IrDelta, IrError, IrErrorKind, IrFinish,
+    IrFinishReason, IrThinkingKind, IrToolInput, Leaf,
+};
+use abp_dialect::{Dialect, DialectError, How, Item, StreamDecoder};
+
+use crate::lowering::{
+    item_kind, model_blocks, read_citation, read_failure, read_finish, read_part, read_usage,
+    settle_nulls,
+};
+use crate::wire::{self, Streamed};
+
+/// Reads the events of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    started: bool,
+    over: bool,
+    any_item: bool,
+    called: bool,
+    refused: bool,
+    next_block: u32,
+    items: BTreeMap<u64, Vec<Slot>>,
+}
+
+/// A part of an open item that has a block.
+#[derive(Debug)]
+struct Slot {
+    place: Place,
+    block: u32,
+    open: bool,
+    /// How many bytes of it came in pieces.
+    streamed: usize,
+    /// Whether any of its sources came.
+    cited: bool,
+}
+
+/// Where in its item a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Content(u64),
+    Summary(u64),
+    Call,
+}
+
+impl StreamDecoder for Decoder {
+    fn event(
+        &mut self,
+        _name: Option<&str>,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let data = data.object()?;
+        // The data names its event as well, and not every server names it twice.
+        let Some(kind) = data.get("type").and_then(|kind| kind.view().as_str()) else {
+            return Err(DialectError::NotThis {
+                dialect: Dialect::Codex,
+                what: "stream event",
+                problem: "it has no type".to_owned(),
+            });
+        };
+        if self.over {
+            data.repeats();
+            return Ok(());
+        }
+        let known = wire::BOOKKEEPING.iter().filter_map(|key| data.get(key));
+        known.for_each(Item::repeats);
+        self.dispatch(&kind, data, deltas)
+    }
+
+    fn terminator(&mut self, deltas: &mut Vec<IrDelta>) {
+        self.end(deltas);
+    }
+
+    fn end(&mut self, deltas: &mut Vec<IrDelta>) {
+        if self.over {
+            return;
+        }
+        self.over = true;
+        self.close_all(deltas);
+        deltas.push(IrDelta::Finish {
+            choice: 0,
+            finish: IrFinish::new(IrFinishReason::Incomplete, None),
+        });
+        deltas.push(IrDelta::End);
+    }
+}
+
+impl Decoder {
+    fn dispatch(
+        &mut self,
+        kind: &str,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        match kind {
+            "response.created" | "response.in_progress" | "response.queued" => {
+                self.begin(data.need("response")?, deltas)
+            }
+            "response.output_item.added" => self.item_added(data, deltas),
+            "response.output_item.done" => self.item_done(data, deltas),
+            "response.content_part.added" | "response.reasoning_summary_part.added" => {
+                self.part_added(data, deltas);
+                Ok(())
+            }
+            "response.content_part.done" | "response.reasoning_summary_part.done" => {
+                self.part_done(data, deltas)
+            }
+            "response.output_text.annotation.added" => {
+                self.cited(data, deltas);
+                Ok(())
+            }
+            "response.completed" | "response.incomplete" | "response.failed"
+            | "response.cancelled" => self.finish(kind, data.need("response")?, deltas),
+            "error" => self.fail(data, deltas),
+            "keepalive" | "ping" => {
+                deltas.push(IrDelta::Ping);
+                Ok(())
+            }
+            _ => match Streamed::of_event(kind) {
+                Some((streamed, false)) => self.piece(streamed, data, deltas),
+                Some((streamed, true)) => self.whole(streamed, data, deltas),
+                None if wire::is_progress(kind) => {
+                    data.repeats();
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn begin(
+        &mut self,
+        response: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let response = response.object()?;
+        if self.started {
+            response.repeats();
+            return Ok(());
+        }
+        self.started = true;
+        settle_nulls(response);
+        for key in ["object", "status", "output", "output_text"] {
+            if let Some(member) = response.get(key) {
+                member.repeats();
+            }
+        }
+        deltas.push(IrDelta::Start {
+            id: response.opt_text("id")?,
+            model: response.opt_text("model")?,
+            created: response.opt_number("created_at")?,
+            vendor: response.vendor_fields(wire::RESPONSE_VENDOR),
+        });
+        Ok(())
+    }
+
+    fn item_added(
+        &mut self,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let item = data.need("item")?.object()?;
+        self.any_item = true;
+        self.items.insert(output_index(data), Vec::new());
+        item.repeats();
+        let kind = item.get("type").and_then(|kind| kind.view().as_str());
+        let (custom, member) = match kind.as_deref() {
+            Some("function_call") => (false, "arguments"),
+            Some("custom_tool_call") => (true, "input"),
+            _ => return Ok(()),
+        };
+        let start = IrBlockStart::ToolUse {
+            id: item.opt_text("call_id")?,
+            name: item.need("name")?.text()?,
+            custom,
+            item_id: item.opt_text("id")?,
+        };
+        self.open(output_index(data), Place::Call, start, deltas);
+        match (self.slot(output_index(data), Place::Call), item.some(member)) {
+            (Some(slot), Some(input)) => slot.catch_up(input, deltas),
+            _ => Ok(()),
+        }
+    }
+
+    fn part_added(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) {
+        let Some(part) = data.get("part") else {
+            return;
+        };
+        part.repeats();
+        let kind = part.get("type").and_then(|kind| kind.view().as_str());
+        let streamed = kind.and_then(|kind| Streamed::of_part(&kind));
+        if let Some(streamed) = streamed {
+            self.ensure(streamed, data, deltas);
+        }
+    }
+
+    fn piece(
+        &mut self,
+        streamed: Streamed,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let text = data.need("delta")?;
+        match data.some("logprobs") {
+            Some(logprobs) if logprobs.view().is_empty() => logprobs.repeats(),
+            // There is no place for them in the pieces; the mark names them in the ledger.
+            Some(logprobs) => drop(logprobs.vendor("logprobs")),
+            None => {}
+        }
+        self.ensure(streamed, data, deltas);
+        let Some(slot) = self.slot(output_index(data), place(streamed, data)) else {
+            text.repeats();
+            return Ok(());
+        };
+        let piece = text.text()?;
+        slot.streamed += piece.len();
+        deltas.push(append(slot.block, piece));
+        Ok(())
+    }
+
+    fn whole(
+        &mut self,
+        streamed: Streamed,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        data.repeats();
+        let slot = self.slot(output_index(data), place(streamed, data));
+        match (slot, data.some(streamed.names().member)) {
+            (Some(slot), Some(text)) if slot.open => slot.catch_up(text, deltas),
+            _ => Ok(()),
+        }
+    }
+
+    fn cited(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) {
+        if let Some(item_id) = data.get("item_id") {
+            item_id.repeats();
+        }
+        let slot = self.slot(output_index(data), place(Streamed::Text, data));
+        if let (Some(slot), Some(annotation)) = (slot, data.get("annotation")) {
+            slot.cited = true;
+            deltas.push(IrDelta::Citation {
+                choice: 0,
+                block: slot.block,
+                citation: read_citation(annotation),
+            });
+        }
+    }
+
+    fn part_done(
+        &mut self,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        data.repeats();
+        let index = output_index(data);
+        let place = match count(data, "summary_index") {
+            Some(summary) => Place::Summary(summary),
+            None => Place::Content(count(data, "content_index").unwrap_or_default()),
+        };
+        match (self.slot(index, place), data.get("part")) {
+            (Some(slot), Some(part)) => slot.complete(part, deltas),
+            _ => Ok(()),
+        }
+    }
+
+    fn item_done(
+        &mut self,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        self.any_item = true;
+        let item = data.need("item")?.object()?;
+        let slots = self.items.remove(&output_index(data)).unwrap_or_default();
+        let kind = item_kind(item);
+        if slots.is_empty() {
+            return self.emit_item(item, &kind, deltas);
+        }
+        item.repeats();
+        self.reconcile(item, slots, deltas)
+    }
+
+    /// Brings out what an item has and its pieces had not, and closes its blocks.
+    fn reconcile(
+        &mut self,
+        item: Item<'_>,
+        mut slots: Vec<Slot>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        for (key, place) in [
+            ("summary", Place::Summary as fn(u64) -> Place),
+            ("content", Place::Content),
+        ] {
+            let parts = item.some(key).into_iter().flat_map(Item::items);
+            for (index, part) in (0..).zip(parts) {
+                match slots.iter_mut().find(|slot| slot.place == place(index)) {
+                    Some(slot) => slot.complete(part, deltas)?,
+                    None => self.emit_part(part, deltas)?,
+                }
+            }
+        }
+        for slot in &mut slots {
+            slot.complete(item, deltas)?;
+        }
+        if let Some(encrypted) = item.opt_text("encrypted_content")? {
+            // The ciphertext comes last, when its item's blocks are under way already.
+            let block = IrContentBlock::Thinking {
+                text: Leaf::from(""),
+                kind: IrThinkingKind::Summary,
+                signature: None,
+                encrypted: Some(encrypted),
+                item_id: None,
+            };
+            self.emit(block.into(), deltas);
+        }
+        // A message's phase has no place in a stream; the mark names it in the ledger.
+        drop(item.vendor_fields(&["phase"]));
+        Ok(())
+    }
+
+    fn emit_part(
+        &mut self,
+        part: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let kind = match part.get("type").and_then(|kind| kind.view().as_str()).as_deref() {
+            Some("summary_text") => IrThinkingKind::Summary,
+            Some("reasoning_text") => IrThinkingKind::Raw,
+            _ => {
+                self.emit(read_part(part)?, deltas);
+                return Ok(());
+            }
+        };
+        let block = IrContentBlock::Thinking {
+            text: part.need("text")?.text()?,
+            kind,
+            signature: None,
+            encrypted: None,
+            item_id: None,
+        };
+        self.emit(block.into(), deltas);
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        kind: &str,
+        response: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let response = response.object()?;
+        if !self.started {
+            self.begin(response, deltas)?;
+        }
+        self.close_all(deltas);
+        settle_nulls(response);
+        let told = ["created_at", "id", "model", "object", "output_text"];
+        let known = told.iter().chain(wire::RESPONSE_VENDOR);
+        known.filter_map(|key| response.get(key)).for_each(Item::repeats);
+        self.finish_output(response, deltas)?;
+        self.over = true;
+        if let Some(usage) = response.some("usage") {
+            deltas.push(IrDelta::Usage(read_usage(usage)?));
+        }
+        if kind == "response.failed" {
+            deltas.push(IrDelta::Error(failure_of(response)?));
+            return Ok(());
+        }
+        let mut vendor = response.vendor_fields(wire::RESPONSE_VENDOR_AT_END);
+        let finish = read_finish(response, self.completed_reason(), &mut vendor)?;
+        deltas.extend(vendor.into_iter().map(IrDelta::Vendor));
+        let finish = finish.unwrap_or_else(|| {
+            let reason = match kind {
+                "response.completed" => self.completed_reason(),
+                _ => IrFinishReason::Incomplete,
+            };
+            IrFinish::new(reason, None)
+        });
+        deltas.push(IrDelta::Finish { choice: 0, finish });
+        deltas.push(IrDelta::End);
+        Ok(())
+    }
+
+    /// The whole output once more, unless it is told for the first time.
+    fn finish_output(
+        &mut self,
+        response: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        let Some(output) = response.some("output") else {
+            return Ok(());
+        };
+        if self.any_item {
+            output.repeats();
+            return Ok(());
+        }
+        for item in output.array()? {
+            let item = item.object()?;
+            self.emit_item(item, &item_kind(item), deltas)?;
+        }
+        Ok(())
+    }
+
+    fn completed_reason(&self) -> IrFinishReason {
+        if self.called {
+            IrFinishReason::ToolUse
+        } else if self.refused {
+            IrFinishReason::Refusal
+        } else {
+            IrFinishReason::Stop
+        }
+    }
+
+    /// An error after the answer began. Its members are in an object of their own, or not.
+    fn fail(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
+        let error = match data.some("error") {
+            Some(error) => {
+                let native = error.object()?.opt_text("type")?;
+                read_failure(error, native, None)?
+            }
+            None => read_failure(data, None, None)?,
+        };
+        self.over = true;
+        self.close_all(deltas);
+        deltas.push(IrDelta::Error(error));
+        Ok(())
+    }
+
+    /// Opens the block of a part where nobody announced it. A call has to be announced: nothing
+    /// else names its tool.
+    fn ensure(&mut self, streamed: Streamed, data: Item<'_>, deltas: &mut Vec<IrDelta>) {
+        let (index, place) = (output_index(data), place(streamed, data));
+        let item_id = data.get("item_id");
+        if let Some(item_id) = item_id {
+            item_id.repeats();
+        }
+        if self.slot(index, place).is_some() {
+            return;
+        }
+        let first = self.items.get(&index).is_none_or(Vec::is_empty);
+        let item_id = || item_id.filter(|_| first)?.text().ok();
+        let thinking = |kind| IrBlockStart::Thinking {
+            kind,
+            item_id: item_id(),
+            encrypted: None,
+        };
+        let start = match streamed {
+            Streamed::Text => IrBlockStart::Text,
+            Streamed::Refusal => IrBlockStart::Refusal,
+            Streamed::Summary => thinking(IrThinkingKind::Summary),
+            Streamed::Reasoning => thinking(IrThinkingKind::Raw),
+            Streamed::Arguments | Streamed::Input => return,
+        };
+        self.any_item = true;
+        self.open(index, place, start, deltas);
+    }
+
+    fn open(
+        &mut self,
+        index: u64,
+        place: Place,
+        start: IrBlockStart,
+        deltas: &mut Vec<IrDelta>,
+    ) {
+        let block = self.start(start, deltas);
+        self.items.entry(index).or_default().push(Slot {
+            place,
+            block,
+            open: true,
+            streamed: 0,
+            cited: false,
+        });
+    }
+
+    fn start(&mut self, start: IrBlockStart, deltas: &mut Vec<IrDelta>) -> u32 {
+        self.called |= matches!(start, IrBlockStart::ToolUse { .. });
+        self.refused |= matches!(start, IrBlockStart::Refusal);
+        let block = self.next_block;
+        self.next_block += 1;
+        deltas.push(IrDelta::BlockStart {
+            choice: 0,
+            block,
+            start,
+        });
+        block
+    }
+
+    fn slot(&mut self, index: u64, place: Place) -> Option<&mut Slot> {
+        let slots = self.items.get_mut(&index)?;
+        slots.iter_mut().find(|slot| slot.place == place)
+    }
+
+    fn close_all(&mut self, deltas: &mut Vec<IrDelta>) {
+        let slots = std::mem::take(&mut self.items).into_values().flatten();
+        for mut slot in slots {
+            slot.close(deltas);
+        }
+    }
+
+    fn emit_item(
+        &mut self,
+        item: Item<'_>,
+        kind: &str,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
+        settle_nulls(item);
+        for block in model_blocks(item, kind)?.0 {
+            self.emit(block, deltas);
+        }
+        Ok(())
+    }
+
+    /// A whole block at once.
+    fn emit(&mut self, block: IrBlock, deltas: &mut Vec<IrDelta>) {
+        let (start, text, citations) = match block.body {
+            IrContentBlock::Text { text, citations } => (IrBlockStart::Text, text, citations),
+            IrContentBlock::Refusal { text } => (IrBlockStart::Refusal, text, Vec::new()),
+            IrContentBlock::Thinking {
+                text,
+                kind,
+                encrypted,
+                item_id,
+                ..
+            } => {
+                let start = IrBlockStart::Thinking {
+                    kind,
+                    item_id,
+                    encrypted,
+                };
+                (start, text, Vec::new())
+            }
+            IrContentBlock::ToolUse {
+                id,
+                name,
+                input,
+                item_id,
+                ..
+            } => {
+                let custom = matches!(input, IrToolInput::Text(_));
+                let text = match input {
+                    IrToolInput::Json(json) => Leaf::new(json.value.into_text(), json.origin),
+                    IrToolInput::Text(text) | IrToolInput::Invalid(text) => text,
+                };
+                let start = IrBlockStart::ToolUse {
+                    id,
+                    name,
+                    custom,
+                    item_id,
+                };
+                (start, text, Vec::new())
+            }
+            IrContentBlock::Opaque { kind, native } => {
+                let start = IrBlockStart::Opaque { kind, native };
+                (start, Leaf::from(""), Vec::new())
+            }
+            // Items of the model's side are nothing else.
+            _ => return,
+        };
+        let number = self.start(start, deltas);
+        if !text.is_empty() {
+            deltas.push(append(number, text));
+        }
+        deltas.extend(citations.into_iter().map(|citation| IrDelta::Citation {
+            choice: 0,
+            block: number,
+            citation,
+        }));
+        deltas.push(stop(number));
+    }
+}
+
+impl Slot {
+    /// Closes the block; brings out first what a part, or a call's item, has and its pieces had not.
+    fn complete(&mut self, part: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
+        if !self.open {
+            return Ok(());
+        }
+        let members = match self.place {
+            Place::Call => ["arguments", "input"],
+            Place::Content(_) | Place::Summary(_) => ["text", "refusal"],
+        };
+        if let Some(text) = members.iter().find_map(|key| part.some(key)) {
+            self.catch_up(text, deltas)?;
+        }
+        if !self.cited {
+            let annotations = part.some("annotations").into_iter().flat_map(Item::items);
+            deltas.extend(annotations.map(|annotation| IrDelta::Citation {
+                choice: 0,
+                block: self.block,
+                citation: read_citation(annotation),
+            }));
+        }
+        self.close(deltas);
+        Ok(())
+    }
+
+    /// Brings out the whole where there were no pieces. A whole that is not the sum of its pieces is
+    /// remarked on: what was sent cannot be taken back.
+    fn catch_up(&mut self, whole: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
+        let text = whole.text()?;
+        if self.streamed == text.len() {
+            whole.repeats();
+        } else if self.streamed == 0 {
+            self.streamed = text.len();
+            deltas.push(append(self.block, text));
+        } else {
+            let reason = "the whole is not what the pieces make";
+            whole.note(How::degraded("stream_differs", reason));
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, deltas: &mut Vec<IrDelta>) {
+        if std::mem::take(&mut self.open) {
+            deltas.push(stop(self.block));
+        }
+    }
+}
+
+fn failure_of(response: Item<'_>) -> Result<IrError, DialectError> {
+    if let Some(status) = response.get("status") {
+        status.repeats();
+    }
+    match response.some("error") {
+        Some(error) => read_failure(error.object()?, None, None),
+        None => Ok(IrError {
+            kind: IrErrorKind::Server,
+            status: None,
+            message: Leaf::from("the answer failed"),
+            native: None,
+            code: None,
+            param: None,
+            request_id: None,
+            vendor: Vec::new(),
+        }),
+    }
+}
+
+fn append(block: u32, text: Leaf<String>) -> IrDelta {
+    IrDelta::Append {
+        choice: 0,
+        block,
+        text,
+    }
+}
+
+fn stop(block: u32) -> IrDelta {
+    IrDelta::BlockStop { choice: 0, block }
+}
+
+fn count(data: Item<'_>, key: &str) -> Option<u64> {
+    data.get(key)?.view().as_u64()
+}
+
+fn output_index(data: Item<'_>) -> u64 {
+    count(data, "output_index").unwrap_or_default()
+}
+
+fn place(streamed: Streamed, data: Item<'_>) -> Place {
+    let index = streamed.index().and_then(|key| count(data, key)).unwrap_or_default();
+    match streamed {
+        Streamed::Summary => Place::Summary(index),
+        Streamed::Text | Streamed::Refusal | Streamed::Reasoning => Place::Content(index),
+        Streamed::Arguments | Streamed::Input => Place::Call,
+    }
+}

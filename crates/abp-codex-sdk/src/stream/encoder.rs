@@ -1,0 +1,793 @@
+//! Writing a streamed answer.
+
+use std::collections::BTreeMap;
+
+use abp_core::ir::{
+    IrBlock, IrBlockStart, IrCitation, IrContentBlock, IrDelta, IrError, IrFinish, IrFinishReason,
+    IrRange, IrThinkingKind, IrToolInput, IrUsage, IrVendorField, Leaf, Origin, RawJson,
+};
+use abp_dialect::{EventSink, Exchange, How, Lowering, StreamEncoder, Verdict};
+
+use super::output::{Part, StreamedItem};
+use crate::lowering::{
+    Head, constant, has_citation_form, is_own, item_prefix, refusal, shown_kind,
+    thinking_how, write_citation, write_echo, write_ending, write_head, write_item,
+    write_output_part, write_usage,
+};
+use crate::wire::{self, Ending, Streamed};
+
+/// The number of a block that ABP adds itself.
+const OWN_BLOCK: u32 = u32::MAX;
+
+/// Writes the events of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    sequence: Sequence,
+    started: bool,
+    over: bool,
+    head: Head,
+    vendor: Vec<IrVendorField>,
+    items: Vec<StreamedItem>,
+    /// Where each block is: its item, and its number in there.
+    places: BTreeMap<u32, (usize, usize)>,
+    /// How reasoning that is open reaches the client.
+    hows: BTreeMap<u32, How>,
+    usage: Option<IrUsage>,
+    finish: Option<IrFinish>,
+}
+
+/// Numbers the events.
+#[derive(Debug, Default)]
+struct Sequence(u64);
+
+impl Sequence {
+    fn emit(
+        &mut self,
+        name: &'static str,
+        out: &mut EventSink<'_>,
+        fill: impl FnOnce(&mut Lowering<'_>),
+    ) {
+        let number = self.0;
+        self.0 += 1;
+        out.event(Some(name), |out| {
+            out.tag("type", name);
+            out.tag("sequence_number", &number);
+            fill(out);
+        });
+    }
+}
+
+impl StreamEncoder for Encoder {
+    fn delta(&mut self, delta: &IrDelta, out: &mut EventSink<'_>) {
+        if self.over {
+            return;
+        }
+        if let IrDelta::Start {
+            id,
+            model,
+            created,
+            vendor,
+        } = delta
+        {
+            let (alias, created) = (self.head.alias.take(), created.clone());
+            self.head = Head {
+                id: id.clone(),
+                model: model.clone(),
+                alias,
+                created,
+            };
+            self.vendor.clone_from(vendor);
+            return self.start(out);
+        }
+        if !matches!(delta, IrDelta::Ping) {
+            self.start(out);
+        }
+        if choice_of(delta).is_some_and(|choice| choice != 0) {
+            return drop_choice(delta, out);
+        }
+        self.write(delta, out);
+    }
+}
+
+impl Encoder {
+    /// An encoder that undoes what the request's translation did.
+    pub(crate) fn new(exchange: &Exchange) -> Self {
+        let alias = exchange.model.clone();
+        Self {
+            head: Head {
+                alias,
+                ..Head::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    fn write(&mut self, delta: &IrDelta, out: &mut EventSink<'_>) {
+        match delta {
+            IrDelta::Role { role, .. } => out.carried(role.origin),
+            IrDelta::BlockStart { block, start, .. } => self.block_start(*block, start, out),
+            IrDelta::Append { block, text, .. } => self.append(*block, text, out),
+            IrDelta::Signature { signature, .. } => drop_part(
+                signature.origin,
+                "thinking_signature",
+                "only the vendor that made it can read it",
+                out,
+            ),
+            IrDelta::Citation {
+                block, citation, ..
+            } => self.cite(*block, citation, out),
+            IrDelta::BlockStop { block, .. } => self.block_stop(*block, out),
+            IrDelta::Finish { finish, .. } => self.finish(finish, out),
+            IrDelta::Usage(usage) => self.count(usage, out),
+            IrDelta::Vendor(field) => {
+                if is_own(out.source()) {
+                    let value = out.hold(&field.value);
+                    let name = field.name.clone();
+                    self.vendor.retain(|known| known.name != name);
+                    self.vendor.push(IrVendorField { name, value });
+                }
+            }
+            IrDelta::End => self.end(out),
+            IrDelta::Error(error) => self.fail(error, out),
+            _ => {}
+        }
+    }
+
+    /// Announces the answer, once.
+    fn start(&mut self, out: &mut EventSink<'_>) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        for event in ["response.created", "response.in_progress"] {
+            let (head, vendor) = (&self.head, &self.vendor);
+            self.sequence.emit(event, out, |out| {
+                out.put_object("response", |out| {
+                    write_head(head, out);
+                    out.tag("status", "in_progress");
+                    out.tag("error", &constant("null"));
+                    out.tag("incomplete_details", &constant("null"));
+                    write_echo(vendor, out);
+                    out.put_array("output", |_| {});
+                });
+            });
+            self.forget_origins();
+        }
+    }
+
+    /// What was written once is repeated later, when its source is gone.
+    fn forget_origins(&mut self) {
+        let Head {
+            id,
+            model,
+            alias: _,
+            created,
+        } = &mut self.head;
+        for leaf in [id, model].into_iter().flatten() {
+            leaf.origin = Origin::Host;
+        }
+        if let Some(created) = created {
+            created.origin = Origin::Host;
+        }
+        for field in &mut self.vendor {
+            field.value.origin = Origin::Host;
+        }
+    }
+
+    fn block_start(&mut self, block: u32, start: &IrBlockStart, out: &mut EventSink<'_>) {
+        match start {
+            IrBlockStart::Text => {
+                self.begin_part(block, Streamed::Text, IrContentBlock::text(""), out);
+            }
+            IrBlockStart::Refusal => {
+                let text = Leaf::from("");
+                let body = IrContentBlock::Refusal { text };
+                self.begin_part(block, Streamed::Refusal, body, out);
+            }
+            IrBlockStart::Thinking {
+                kind,
+                item_id,
+                encrypted,
+            } => self.begin_thinking(block, *kind, item_id.as_ref(), encrypted.as_ref(), out),
+            IrBlockStart::ToolUse { .. } => self.begin_call(block, start, out),
+            IrBlockStart::Opaque { kind, native } if is_own(out.source()) => {
+                let body = IrContentBlock::Opaque {
+                    kind: kind.clone(),
+                    native: native.clone(),
+                };
+                self.add_item(body, None, out);
+                self.finish_last(out);
+            }
+            IrBlockStart::Opaque { native, .. } => drop_part(
+                native.origin,
+                "foreign_block",
+                "the block exists in its own dialect only",
+                out,
+            ),
+            IrBlockStart::RedactedThinking { data } => drop_part(
+                data.origin,
+                "redacted_thinking",
+                "only the vendor that made it can read it",
+                out,
+            ),
+            _ => {}
+        }
+    }
+
+    /// A part of a message: of the last item, if that is a message that may go on.
+    fn begin_part(
+        &mut self,
+        block: u32,
+        streamed: Streamed,
+        body: IrContentBlock,
+        out: &mut EventSink<'_>,
+    ) {
+        if !self.items.last().is_some_and(|item| item.admits(streamed)) {
+            self.add_message(out);
+        }
+        self.join(block, streamed, body);
+        self.announce_part(block, out);
+    }
+
+    fn begin_thinking(
+        &mut self,
+        block: u32,
+        kind: IrThinkingKind,
+        item_id: Option<&Leaf<String>>,
+        encrypted: Option<&Leaf<String>>,
+        out: &mut EventSink<'_>,
+    ) {
+        let streamed = match shown_kind(kind, out.source()) {
+            IrThinkingKind::Summary => Streamed::Summary,
+            IrThinkingKind::Raw => Streamed::Reasoning,
+        };
+        let thinking = |item_id: Option<Leaf<String>>, encrypted: Option<Leaf<String>>| {
+            IrContentBlock::Thinking {
+                text: Leaf::from(""),
+                kind,
+                signature: None,
+                encrypted,
+                item_id,
+            }
+        };
+        let joins = item_id.is_none()
+            && self.items.last().is_some_and(|item| item.admits(streamed));
+        if joins {
+            let encrypted = encrypted.filter(|_| is_own(out.source()));
+            let encrypted = encrypted.map(|encrypted| out.hold(encrypted));
+            self.join(block, streamed, thinking(None, encrypted));
+        } else {
+            self.add_item(thinking(item_id.cloned(), encrypted.cloned()), item_id, out);
+            self.take_place(block, streamed);
+        }
+        self.hows.insert(block, thinking_how(kind, out.source()));
+    }
+
+    fn begin_call(&mut self, block: u32, start: &IrBlockStart, out: &mut EventSink<'_>) {
+        let IrBlockStart::ToolUse {
+            id,
+            name,
+            custom,
+            item_id,
+        } = start
+        else {
+            return;
+        };
+        let nothing = Leaf::from("");
+        let (input, streamed) = if *custom {
+            (IrToolInput::Text(nothing), Streamed::Input)
+        } else {
+            (IrToolInput::Invalid(nothing), Streamed::Arguments)
+        };
+        let body = IrContentBlock::ToolUse {
+            id: id.clone(),
+            name: name.clone(),
+            input,
+            item_id: item_id.clone(),
+            signature: None,
+        };
+        self.add_item(body, item_id.as_ref(), out);
+        self.take_place(block, streamed);
+    }
+
+    fn add_message(&mut self, out: &mut EventSink<'_>) {
+        self.seal(out);
+        self.push_item(Vec::new(), None);
+        self.announce_last(out);
+    }
+
+    /// An item that starts with a block of its own.
+    fn add_item(
+        &mut self,
+        body: IrContentBlock,
+        item_id: Option<&Leaf<String>>,
+        out: &mut EventSink<'_>,
+    ) {
+        self.seal(out);
+        let own_id = item_id.filter(|_| is_own(out.source()));
+        self.push_item(vec![IrBlock::from(body)], own_id);
+        self.announce_last(out);
+        if let Some(item) = self.items.last_mut() {
+            item.blocks.iter_mut().for_each(forget_block);
+        }
+    }
+
+    fn push_item(&mut self, blocks: Vec<IrBlock>, id: Option<&Leaf<String>>) {
+        let mut item = StreamedItem {
+            id: String::new(),
+            blocks,
+            parts: Vec::new(),
+            sealed: false,
+            done: false,
+        };
+        item.id = match id {
+            Some(id) => id.value.clone(),
+            None => {
+                let response = self.head.id.as_ref().map_or("abp", |id| id.as_str());
+                format!("{}_{response}_{}", item_prefix(item.view()), self.items.len())
+            }
+        };
+        self.items.push(item);
+    }
+
+    fn announce_last(&mut self, out: &mut EventSink<'_>) {
+        let index = self.items.len().saturating_sub(1) as u64;
+        if let Some(item) = self.items.last() {
+            self.sequence.emit("response.output_item.added", out, |out| {
+                out.tag("output_index", &index);
+                out.key("item");
+                write_item(item.view(), &item.id, "in_progress", out);
+            });
+        }
+    }
+
+    /// Adds a block to the last item.
+    fn join(&mut self, block: u32, streamed: Streamed, body: IrContentBlock) {
+        if let Some(item) = self.items.last_mut() {
+            item.blocks.push(body.into());
+        }
+        self.take_place(block, streamed);
+    }
+
+    /// Says that the last block of the last item is this one.
+    fn take_place(&mut self, block: u32, streamed: Streamed) {
+        let last = self.items.len().saturating_sub(1);
+        if let Some(item) = self.items.last_mut() {
+            self.places.insert(block, (last, item.parts.len()));
+            item.parts.push(Part {
+                streamed,
+                index: None,
+                open: true,
+            });
+        }
+    }
+
+    /// Announces a block as a part of its item, where such parts are announced, once.
+    fn announce_part(&mut self, block: u32, out: &mut EventSink<'_>) {
+        let Some(&(at, number)) = self.places.get(&block) else {
+            return;
+        };
+        let Some(item) = self.items.get_mut(at) else {
+            return;
+        };
+        let Some(streamed) = item.parts.get(number).map(|part| part.streamed) else {
+            return;
+        };
+        let next = item.next_index(streamed);
+        if let Some(part) = item.parts.get_mut(number)
+            && part.index.is_none()
+            && let Some((added, _)) = streamed.frame()
+        {
+            part.index = Some(next);
+            self.sequence.emit(added, out, |out| {
+                write_place(item, at, number, out);
+                out.key("part");
+                write_part(&empty_part(streamed), streamed, out);
+            });
+        }
+    }
+
+    fn append(&mut self, block: u32, text: &Leaf<String>, out: &mut EventSink<'_>) {
+        self.announce_part(block, out);
+        let Some(&(at, number)) = self.places.get(&block) else {
+            return;
+        };
+        let Some(item) = self.items.get_mut(at) else {
+            return;
+        };
+        item.append(number, text);
+        let Some(streamed) = item.parts.get(number).map(|part| part.streamed) else {
+            return;
+        };
+        let how = self.hows.get(&block).unwrap_or(&How::AsIs);
+        self.sequence.emit(streamed.names().delta, out, |out| {
+            write_place(item, at, number, out);
+            out.put_as("delta", &text.value, &[text.origin], how);
+            if streamed == Streamed::Text {
+                out.tag("logprobs", &constant("[]"));
+            }
+        });
+    }
+
+    fn cite(&mut self, block: u32, citation: &IrCitation, out: &mut EventSink<'_>) {
+        if !has_citation_form(citation, is_own(out.source())) {
+            return drop_part(
+                citation.native.origin,
+                "citation",
+                "only sources with an address have a form",
+                out,
+            );
+        }
+        let Some(&(at, number)) = self.places.get(&block) else {
+            return;
+        };
+        let Some(item) = self.items.get_mut(at) else {
+            return;
+        };
+        let index = item.cite(number, without_origins(citation));
+        self.sequence.emit("response.output_text.annotation.added", out, |out| {
+            write_place(item, at, number, out);
+            out.tag("annotation_index", &index);
+            out.key("annotation");
+            write_citation(citation, out);
+        });
+    }
+
+    fn block_stop(&mut self, block: u32, out: &mut EventSink<'_>) {
+        let Some((at, number)) = self.places.remove(&block) else {
+            return;
+        };
+        self.hows.remove(&block);
+        let Some(item) = self.items.get_mut(at) else {
+            return;
+        };
+        let Some(part) = item.parts.get_mut(number) else {
+            return;
+        };
+        part.open = false;
+        let (streamed, announced) = (part.streamed, part.index.is_some());
+        let is_call = matches!(streamed, Streamed::Arguments | Streamed::Input);
+        if streamed == Streamed::Arguments && item.text(number).is_empty() {
+            // A call without arguments still takes an object.
+            item.append(number, "{}");
+        }
+        let item = &*item;
+        if announced || is_call {
+            let names = streamed.names();
+            self.sequence.emit(names.done, out, |out| {
+                write_place(item, at, number, out);
+                out.tag(names.member, item.text(number));
+                if streamed == Streamed::Text {
+                    out.tag("logprobs", &constant("[]"));
+                }
+            });
+        }
+        if let (true, Some((_, done)), Some(body)) =
+            (announced, streamed.frame(), item.blocks.get(number))
+        {
+            self.sequence.emit(done, out, |out| {
+                write_place(item, at, number, out);
+                out.key("part");
+                write_part(body, streamed, out);
+            });
+        }
+        if is_call || item.sealed {
+            self.finish_item(at, out);
+        }
+    }
+
+    /// Lets no further block join the last item.
+    fn seal(&mut self, out: &mut EventSink<'_>) {
+        if let Some(item) = self.items.last_mut() {
+            item.sealed = true;
+            self.finish_last(out);
+        }
+    }
+
+    fn finish_last(&mut self, out: &mut EventSink<'_>) {
+        if let Some(last) = self.items.len().checked_sub(1) {
+            self.finish_item(last, out);
+        }
+    }
+
+    /// Tells of an item as a whole, once none of its blocks is open.
+    fn finish_item(&mut self, at: usize, out: &mut EventSink<'_>) {
+        let Some(item) = self.items.get_mut(at) else {
+            return;
+        };
+        if item.done || item.is_open() {
+            return;
+        }
+        (item.done, item.sealed) = (true, true);
+        let item = &*item;
+        self.sequence.emit("response.output_item.done", out, |out| {
+            out.tag("output_index", &(at as u64));
+            out.key("item");
+            write_item(item.view(), &item.id, "completed", out);
+        });
+    }
+
+    fn finish(&mut self, finish: &IrFinish, out: &mut EventSink<'_>) {
+        let IrFinish {
+            reason,
+            native,
+            stop_sequence,
+            details,
+        } = finish;
+        let refused = self.items.iter().flat_map(|item| &item.parts);
+        let says_so = refused.into_iter().any(|part| part.streamed == Streamed::Refusal);
+        if *reason == IrFinishReason::Refusal && !says_so {
+            self.refuse(out);
+        }
+        self.seal(out);
+        let native = native.as_ref().map(|native| {
+            if Ending::of(*reason).1 {
+                out.hold(native)
+            } else {
+                let how = How::degraded("finish_reason", "OpenAI Responses has no such end");
+                out.remark(native.origin, Verdict::Carried(how));
+                Leaf::from(native.value.clone())
+            }
+        });
+        if let Some(text) = stop_sequence {
+            let why = "which text ended the answer has no place";
+            drop_part(text.origin, "stop_sequence", why, out);
+        }
+        if let Some(details) = details {
+            let why = "more about the end has no place";
+            drop_part(details.origin, "finish_details", why, out);
+        }
+        self.finish = Some(IrFinish::new(*reason, native));
+    }
+
+    /// Clients look for a refusal in the content.
+    fn refuse(&mut self, out: &mut EventSink<'_>) {
+        if let IrContentBlock::Refusal { text } = refusal() {
+            self.block_start(OWN_BLOCK, &IrBlockStart::Refusal, out);
+            self.append(OWN_BLOCK, &text, out);
+            self.block_stop(OWN_BLOCK, out);
+        }
+    }
+
+    fn count(&mut self, usage: &IrUsage, out: &mut EventSink<'_>) {
+        let IrUsage {
+            input_tokens,
+            output_tokens,
+            cache_creation_tokens,
+            cache_read_tokens,
+            reasoning_tokens,
+            total_tokens,
+            vendor,
+            origin: _,
+        } = usage;
+        let known = self.usage.get_or_insert_default();
+        let pairs = [
+            (&mut known.input_tokens, input_tokens),
+            (&mut known.output_tokens, output_tokens),
+            (&mut known.cache_creation_tokens, cache_creation_tokens),
+            (&mut known.cache_read_tokens, cache_read_tokens),
+            (&mut known.reasoning_tokens, reasoning_tokens),
+            (&mut known.total_tokens, total_tokens),
+        ];
+        for (kept, new) in pairs {
+            if let Some(new) = new {
+                *kept = Some(out.hold(new));
+            }
+        }
+        if is_own(out.source()) {
+            known.vendor = vendor
+                .iter()
+                .map(|field| IrVendorField {
+                    name: field.name.clone(),
+                    value: out.hold(&field.value),
+                })
+                .collect();
+        }
+    }
+
+    fn end(&mut self, out: &mut EventSink<'_>) {
+        self.seal(out);
+        self.over = true;
+        let broken_off = IrFinish::new(IrFinishReason::Incomplete, None);
+        let finish = self.finish.take().unwrap_or(broken_off);
+        let (ending, _) = Ending::of(finish.reason);
+        self.emit_response(ending.event(), out, |out| write_ending(&finish, out));
+    }
+
+    /// Clients of this dialect pay no attention to a bare `error`; they look for a failed answer.
+    fn fail(&mut self, error: &IrError, out: &mut EventSink<'_>) {
+        let IrError {
+            kind,
+            status: _,
+            message,
+            native,
+            code,
+            param,
+            request_id,
+            vendor: _,
+        } = error;
+        self.over = true;
+        let why = "a failed answer has no place for it";
+        for (leaf, label) in [(param, "error_param"), (request_id, "request_id")] {
+            if let Some(leaf) = leaf {
+                drop_part(leaf.origin, label, why, out);
+            }
+        }
+        let own_code = code.as_ref().filter(|_| is_own(out.source()));
+        let foreign = code.as_ref().filter(|_| own_code.is_none());
+        let native = native.as_ref().map(|native| native.origin);
+        let from = [native, foreign.map(|code| code.origin)].map(Option::unwrap_or_default);
+        self.emit_response("response.failed", out, |out| {
+            out.tag("status", "failed");
+            out.tag("incomplete_details", &constant("null"));
+            out.put_object("error", |out| {
+                match own_code {
+                    Some(code) => {
+                        out.put("code", code);
+                        out.note(from[0], How::Converted("error_code"));
+                    }
+                    None => {
+                        let how = How::Converted("error_code");
+                        out.put_as("code", wire::failure_code(*kind), &from, &how);
+                    }
+                }
+                out.put("message", message);
+            });
+        });
+    }
+
+    /// An event with the whole answer as it is now.
+    fn emit_response(
+        &mut self,
+        event: &'static str,
+        out: &mut EventSink<'_>,
+        write_end: impl FnOnce(&mut Lowering<'_>),
+    ) {
+        let (head, vendor, items, usage) = (&self.head, &self.vendor, &self.items, &self.usage);
+        self.sequence.emit(event, out, |out| {
+            out.put_object("response", |out| {
+                write_head(head, out);
+                write_end(out);
+                write_echo(vendor, out);
+                out.put_array("output", |out| {
+                    for item in items {
+                        let status = if item.done { "completed" } else { "incomplete" };
+                        write_item(item.view(), &item.id, status, out);
+                    }
+                });
+                match usage {
+                    Some(usage) => write_usage(usage, out),
+                    None => out.tag("usage", &constant("null")),
+                }
+            });
+        });
+    }
+}
+
+/// Where in the output an event belongs.
+fn write_place(item: &StreamedItem, at: usize, number: usize, out: &mut Lowering<'_>) {
+    out.tag("item_id", &item.id);
+    out.tag("output_index", &(at as u64));
+    if let Some(part) = item.parts.get(number)
+        && let (Some(key), Some(index)) = (part.streamed.index(), part.index)
+    {
+        out.tag(key, &index);
+    }
+}
+
+fn write_part(block: &IrBlock, streamed: Streamed, out: &mut Lowering<'_>) {
+    match (&block.body, streamed.names().part) {
+        (IrContentBlock::Thinking { text, .. }, Some(kind)) => out.object(|out| {
+            out.tag("type", kind);
+            out.tag("text", &text.value);
+        }),
+        _ => write_output_part(block, out),
+    }
+}
+
+fn empty_part(streamed: Streamed) -> IrBlock {
+    let text = Leaf::new(String::new(), Origin::Host);
+    match streamed {
+        Streamed::Refusal => IrContentBlock::Refusal { text },
+        Streamed::Summary | Streamed::Reasoning => IrContentBlock::Thinking {
+            text,
+            kind: IrThinkingKind::Summary,
+            signature: None,
+            encrypted: None,
+            item_id: None,
+        },
+        Streamed::Text | Streamed::Arguments | Streamed::Input => IrContentBlock::text(text),
+    }
+    .into()
+}
+
+/// What was written once is repeated later, when its source is gone.
+fn forget_block(block: &mut IrBlock) {
+    let forget = |leaf: &mut Option<Leaf<String>>| {
+        if let Some(leaf) = leaf {
+            leaf.origin = Origin::Host;
+        }
+    };
+    match &mut block.body {
+        IrContentBlock::Thinking {
+            encrypted, item_id, ..
+        } => [encrypted, item_id].into_iter().for_each(forget),
+        IrContentBlock::ToolUse {
+            id, name, item_id, ..
+        } => {
+            name.origin = Origin::Host;
+            [id, item_id].into_iter().for_each(forget);
+        }
+        IrContentBlock::Opaque { native, .. } => native.origin = Origin::Host,
+        _ => {}
+    }
+}
+
+fn without_origins(citation: &IrCitation) -> IrCitation {
+    let bare = |leaf: &Option<Leaf<String>>| leaf.as_ref().map(|leaf| leaf.value.clone().into());
+    IrCitation {
+        url: bare(&citation.url),
+        title: bare(&citation.title),
+        quote: bare(&citation.quote),
+        range: citation.range.as_ref().map(|range| IrRange {
+            start: range.start.value.into(),
+            end: range.end.value.into(),
+        }),
+        native: Leaf::<RawJson>::from(citation.native.value.clone()),
+    }
+}
+
+fn choice_of(delta: &IrDelta) -> Option<u32> {
+    match delta {
+        IrDelta::Role { choice, .. }
+        | IrDelta::BlockStart { choice, .. }
+        | IrDelta::Append { choice, .. }
+        | IrDelta::Signature { choice, .. }
+        | IrDelta::Citation { choice, .. }
+        | IrDelta::BlockStop { choice, .. }
+        | IrDelta::Finish { choice, .. } => Some(*choice),
+        _ => None,
+    }
+}
+
+/// There is one answer; what belongs to another is left out.
+fn drop_choice(delta: &IrDelta, out: &mut EventSink<'_>) {
+    let origins: Vec<Origin> = match delta {
+        IrDelta::Role { role, .. } => vec![role.origin],
+        IrDelta::BlockStart { start, .. } => start_origins(start),
+        IrDelta::Append { text, .. } => vec![text.origin],
+        IrDelta::Signature { signature, .. } => vec![signature.origin],
+        IrDelta::Citation { citation, .. } => vec![citation.native.origin],
+        IrDelta::Finish { finish, .. } => {
+            finish.native.iter().map(|native| native.origin).collect()
+        }
+        _ => Vec::new(),
+    };
+    for origin in origins {
+        drop_part(origin, "choices", "OpenAI Responses gives one answer", out);
+    }
+}
+
+fn start_origins(start: &IrBlockStart) -> Vec<Origin> {
+    let texts = match start {
+        IrBlockStart::Thinking {
+            item_id, encrypted, ..
+        } => vec![item_id.as_ref(), encrypted.as_ref()],
+        IrBlockStart::RedactedThinking { data } => vec![Some(data)],
+        IrBlockStart::ToolUse {
+            id, name, item_id, ..
+        } => vec![id.as_ref(), Some(name), item_id.as_ref()],
+        IrBlockStart::Opaque { native, .. } => return vec![native.origin],
+        _ => Vec::new(),
+    };
+    texts.into_iter().flatten().map(|leaf| leaf.origin).collect()
+}
+
+fn drop_part(
+    origin: Origin,
+    label: &'static str,
+    reason: &'static str,
+    out: &mut EventSink<'_>,
+) {
+    let (label, reason) = (label.into(), reason.into());
+    out.remark(origin, Verdict::Dropped { label, reason });
+}

@@ -1,0 +1,12 @@
+//! Tests of the chat family's codec through its public interface.
+
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod requests;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod support;

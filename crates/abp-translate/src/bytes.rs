@@ -1,0 +1,127 @@
+//! Streams as bytes: what comes from one vendor's socket, as it goes to another vendor's client.
+
+use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
+use abp_dialect::{Dialect, DialectError, Exchange};
+use abp_json::{Limits, Tape};
+
+use crate::{Ledger, Options, StreamEvent, StreamTranslator, TranslateError};
+
+/// Translates the bytes of a stream, however they are split.
+#[derive(Debug)]
+pub struct ByteTranslator {
+    decoder: SseDecoder,
+    translator: StreamTranslator,
+    encoder: SseEncoder,
+}
+
+impl ByteTranslator {
+    /// Starts a stream; `exchange` is what its request's translation left to undo.
+    ///
+    /// # Errors
+    /// Fails where the hub does not know a dialect.
+    pub fn new(
+        from: Dialect,
+        to: Dialect,
+        exchange: &Exchange,
+        options: &Options,
+    ) -> Result<Self, TranslateError> {
+        Ok(Self {
+            decoder: SseDecoder::new(SseLimits::default()),
+            translator: StreamTranslator::new(from, to, exchange, options)?,
+            encoder: SseEncoder::new(SseForm::Events),
+        })
+    }
+
+    /// Takes bytes of the source, and appends what they mean to the target's.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let (translator, encoder) = (&mut self.translator, &mut self.encoder);
+        each_event(&mut self.decoder, bytes, translator, |event| {
+            encoder.event(event.name, &event.data, out);
+        });
+    }
+
+    /// The source has ended: appends the end of the target.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        let (translator, encoder) = (&mut self.translator, &mut self.encoder);
+        last_events(&mut self.decoder, translator, |event| {
+            encoder.event(event.name, &event.data, out);
+        });
+    }
+
+    /// What became of every part of the events so far.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.translator.ledger()
+    }
+}
+
+/// Translates a whole stream into the events of the target, with the ledger.
+///
+/// # Errors
+/// Fails where the hub does not know a dialect. A source that breaks off or cannot be read ends in
+/// an event that says so.
+pub fn translate_stream(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    exchange: &Exchange,
+    options: &Options,
+) -> Result<(Vec<StreamEvent>, Ledger), TranslateError> {
+    let mut decoder = SseDecoder::new(SseLimits::default());
+    let mut translator = StreamTranslator::new(from, to, exchange, options)?;
+    let mut events = Vec::new();
+    each_event(&mut decoder, source, &mut translator, |event| events.push(event));
+    last_events(&mut decoder, &mut translator, |event| events.push(event));
+    Ok((events, translator.ledger()))
+}
+
+fn each_event(
+    decoder: &mut SseDecoder,
+    bytes: &[u8],
+    translator: &mut StreamTranslator,
+    mut sink: impl FnMut(StreamEvent),
+) {
+    let mut fed = decoder.feed(bytes);
+    loop {
+        let events = match fed.next_event() {
+            Ok(Some(event)) => one(&event, translator),
+            Ok(None) => return,
+            Err(error) => {
+                translator.fail(&error).into_iter().for_each(sink);
+                return;
+            }
+        };
+        events.into_iter().for_each(&mut sink);
+    }
+}
+
+fn last_events(
+    decoder: &mut SseDecoder,
+    translator: &mut StreamTranslator,
+    mut sink: impl FnMut(StreamEvent),
+) {
+    let mut rest = decoder.finish();
+    while let Ok(Some(event)) = rest.next_event() {
+        one(&event, translator).into_iter().for_each(&mut sink);
+    }
+    translator.end().into_iter().for_each(sink);
+}
+
+fn one(event: &SseEvent<'_>, translator: &mut StreamTranslator) -> Vec<StreamEvent> {
+    match event {
+        // The connection was cut in the middle of an event: the answer broke off before it.
+        SseEvent::Message {
+            data,
+            unterminated: true,
+            ..
+        } if data.trim() != "[DONE]" && Tape::parse_str(data, &Limits::default()).is_err() => {
+            Vec::new()
+        }
+        SseEvent::Message { name, data, .. } => translator.event(*name, data),
+        SseEvent::Comment(_) => Vec::new(),
+        SseEvent::NotUtf8 { offset } => {
+            let problem = format!("an event that ends at byte {offset} is no UTF-8");
+            translator.fail(&DialectError::Stream(problem))
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The fidelity ledger: what became of every part of a source.
+//!
+//! Every leaf of the source gets exactly one fate, alone or together with the subtree it is in.
+//! Dialects explain, they do not decide: a value that was read and not written is missing, and a
+//! value that was written as it is has to be equal to what was read. Where a dialect gave no reason
+//! the entry says [`UNEXPLAINED`], which tests treat as a defect.
+
+mod account;
+mod stream;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use abp_dialect::{Dialect, Mark, Note, Reader};
+use abp_error::{AbpError, ErrorCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use stream::StreamLedger;
+
+/// The label of a loss that no dialect gave a reason for.
+pub const UNEXPLAINED: &str = "unexplained";
+
+/// The label of values that belong to a form and say nothing of their own.
+pub const STRUCTURE: &str = "structure";
+
+/// Labels of synthesised values that change what the target is asked to do.
+const CONSEQUENTIAL: [&str; 5] = [
+    "max_tokens_default",
+    "missing_result",
+    "placeholder_message",
+    "system_marker",
+    "tool_stub",
+];
+
+/// What became of a part of the source, or where a part of the target comes from.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It is in the target, at the same place.
+    Kept,
+    /// It is in the target, at another place or in another form that can be undone.
+    Renamed,
+    /// It was put into the target that the source does not have.
+    Synthesised,
+    /// It is reached by other means.
+    Emulated,
+    /// It is in the target in part, or with another meaning.
+    Degraded,
+    /// It is not in the target.
+    Dropped,
+}
+
+impl Action {
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Renamed => "renamed",
+            Self::Synthesised => "synthesised",
+            Self::Emulated => "emulated",
+            Self::Degraded => "degraded",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// How true a translation is as a whole.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum FidelityLevel {
+    /// Nothing is missing and nothing changed its meaning.
+    #[default]
+    Lossless,
+    /// Something is, and the ledger names it.
+    LossyLabeled,
+    /// Something is without which the request is another one.
+    Unsupported,
+}
+
+impl fmt::Display for FidelityLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lossless => "lossless",
+            Self::LossyLabeled => "lossy_labeled",
+            Self::Unsupported => "unsupported",
+        })
+    }
+}
+
+/// One line of the ledger. A pointer to a container speaks for everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LedgerEntry {
+    /// What happened.
+    pub action: Action,
+    /// Where in the source, as a JSON pointer.
+    pub source: Option<String>,
+    /// Where in the target, as a JSON pointer.
+    pub target: Option<String>,
+    /// A word for it.
+    pub label: Option<Cow<'static, str>>,
+    /// Why.
+    pub reason: Option<Cow<'static, str>>,
+    /// Whether the request is another one because of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsupported: bool,
+    /// How often it happened, in a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl LedgerEntry {
+    /// Whether meaning was lost or changed.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        match self.action {
+            Action::Kept | Action::Renamed => self.unsupported,
+            Action::Emulated | Action::Degraded | Action::Dropped => true,
+            Action::Synthesised => self
+                .label
+                .as_deref()
+                .is_some_and(|label| CONSEQUENTIAL.contains(&label)),
+        }
+    }
+
+    /// Whether the entry only says that forms differ.
+    #[must_use]
+    pub fn is_structure(&self) -> bool {
+        self.label.as_deref() == Some(STRUCTURE)
+    }
+
+    fn fidelity(&self) -> FidelityLevel {
+        match (self.unsupported, self.is_loss()) {
+            (true, _) => FidelityLevel::Unsupported,
+            (false, true) => FidelityLevel::LossyLabeled,
+            (false, false) => FidelityLevel::Lossless,
+        }
+    }
+}
+
+/// What became of every part of a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ledger {
+    entries: Vec<LedgerEntry>,
+}
+
+impl Ledger {
+    /// The ledger of one document: what was read, what was written, and what was remarked.
+    #[must_use]
+    pub fn of(
+        reader: &Reader<'_>,
+        target: Dialect,
+        output: &str,
+        marks: &[Mark],
+        notes: &[Note],
+    ) -> Self {
+        Self {
+            entries: account::account(reader, target, output, marks, notes),
+        }
+    }
+
+    /// A ledger of entries made elsewhere.
+    #[must_use]
+    pub fn from_entries(entries: Vec<LedgerEntry>) -> Self {
+        Self { entries }
+    }
+
+    /// The entries: the source in document order, then what was synthesised.
+    #[must_use]
+    pub fn entries(&self) -> &[LedgerEntry] {
+        &self.entries
+    }
+
+    /// The entries, given away.
+    #[must_use]
+    pub fn into_entries(self) -> Vec<LedgerEntry> {
+        self.entries
+    }
+
+    /// Those entries that tell of a loss.
+    pub fn losses(&self) -> impl Iterator<Item = &LedgerEntry> {
+        self.entries.iter().filter(|entry| entry.is_loss())
+    }
+
+    /// Refuses a translation that loses something.
+    ///
+    /// # Errors
+    /// Fails with the pointers of what would be lost.
+    pub fn require_lossless(&self) -> Result<(), AbpError> {
+        let code = match self.fidelity() {
+            FidelityLevel::Lossless => return Ok(()),
+            FidelityLevel::LossyLabeled => ErrorCode::MappingLossyConversion,
+            FidelityLevel::Unsupported => ErrorCode::MappingUnsupportedCapability,
+        };
+        let losses: Vec<_> = self
+            .losses()
+            .map(|entry| {
+                let place = entry.source.as_deref().or(entry.target.as_deref());
+                let label = entry.label.as_deref().unwrap_or(entry.action.as_str());
+                format!("{} ({label})", place.unwrap_or_default())
+            })
+            .collect();
+        let message = format!("the translation would lose {}", losses.join(", "));
+        Err(AbpError::new(code, message).with_context("losses", losses))
+    }
+
+    /// How true the translation is as a whole.
+    #[must_use]
+    pub fn fidelity(&self) -> FidelityLevel {
+        self.entries
+            .iter()
+            .map(LedgerEntry::fidelity)
+            .max()
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,439 @@
+//! The subtraction: from marks and remarks to entries.
+
+use std::borrow::Cow;
+
+use abp_core::ir::Origin;
+use abp_dialect::{Dialect, How, Made, Mark, Note, Reader, Seen, Verdict};
+use abp_json::{Kind, Limits, NodeId, Tape, View};
+
+use super::{Action, LedgerEntry, STRUCTURE, UNEXPLAINED};
+
+/// Accounts for every leaf of a source and every leaf of its target.
+pub(super) fn account(
+    reader: &Reader<'_>,
+    target: Dialect,
+    output: &str,
+    marks: &[Mark],
+    notes: &[Note],
+) -> Vec<LedgerEntry> {
+    // What a codec wrote is JSON by construction; were it not, nothing would count as carried.
+    let limits = Limits {
+        max_bytes: usize::MAX,
+        max_depth: 512,
+        max_nodes: usize::MAX,
+    };
+    let written = Tape::parse_str(output, &limits).ok();
+    let remarks = reader.notes();
+    let mut books = Books::new(reader, written.as_ref(), target);
+    books.enter_marks(marks);
+    books.enter_notes(&remarks);
+    books.enter_notes(notes);
+    books.settle();
+    books.walk(reader.tape().root(), None, None);
+    books.synthesised(marks);
+    books.entries
+}
+
+/// What is known of each node of the source.
+#[derive(Debug, Clone, Default)]
+struct Page<'n> {
+    /// The places in the target that are made of it.
+    marks: Vec<(usize, &'n How)>,
+    /// The gravest remark.
+    verdict: Option<&'n Verdict>,
+    /// Whether it, or anything below, has marks or remarks.
+    touched: bool,
+    /// Whether anything of it is in the target.
+    arrived: bool,
+    /// What was done with all of the leaves below, where it is the same.
+    seen: Option<Seen>,
+}
+
+struct Books<'n, 't> {
+    reader: &'t Reader<'t>,
+    written: Option<&'t Tape<'t>>,
+    target: Dialect,
+    pages: Vec<Page<'n>>,
+    entries: Vec<LedgerEntry>,
+}
+
+/// A mark that holds for everything below its node.
+type Inherited<'n, 't> = Option<(View<'t>, usize, &'n How)>;
+
+impl<'n, 't> Books<'n, 't> {
+    fn new(reader: &'t Reader<'t>, written: Option<&'t Tape<'t>>, target: Dialect) -> Self {
+        Self {
+            reader,
+            written,
+            target,
+            pages: vec![Page::default(); reader.tape().node_count()],
+            entries: Vec::new(),
+        }
+    }
+
+    fn page(&mut self, node: NodeId) -> Option<&mut Page<'n>> {
+        self.pages.get_mut(node.index())
+    }
+
+    fn enter_marks(&mut self, marks: &'n [Mark]) {
+        for mark in marks {
+            if let Made::From { node, how } = &mark.made
+                && let Some(page) = self.page(*node)
+            {
+                page.marks.push((mark.at, how));
+            }
+        }
+    }
+
+    fn enter_notes(&mut self, notes: &'n [Note]) {
+        for note in notes {
+            if let Origin::Node(node) = note.origin
+                && let Some(page) = self.page(node)
+                && page.verdict.is_none_or(|known| gravity(known) < gravity(&note.verdict))
+            {
+                page.verdict = Some(&note.verdict);
+            }
+        }
+    }
+
+    /// Sums up for every container what is below it. Children come after their parents.
+    fn settle(&mut self) {
+        let nodes: Vec<_> = self.reader.tape().nodes().collect();
+        for view in nodes.into_iter().rev().filter(|view| !view.is_key()) {
+            let seen = self.reader.seen(view.id());
+            let Some(page) = self.page(view.id()) else {
+                continue;
+            };
+            let carried = matches!(page.verdict, Some(Verdict::Carried(_)));
+            page.touched |= !page.marks.is_empty() || page.verdict.is_some();
+            page.arrived |= !page.marks.is_empty() || carried;
+            if view.is_empty() {
+                page.seen = Some(seen);
+            }
+            let (touched, arrived, seen) = (page.touched, page.arrived, page.seen);
+            let Some(parent) = view.parent() else {
+                continue;
+            };
+            let first = parent.subtree().end == view.subtree().end;
+            if let Some(above) = self.page(parent.id()) {
+                above.touched |= touched;
+                above.arrived |= arrived;
+                above.seen = if first {
+                    seen
+                } else {
+                    above.seen.filter(|known| Some(*known) == seen)
+                };
+            }
+        }
+    }
+
+    fn walk(&mut self, view: View<'t>, above: Inherited<'n, 't>, remark: Option<&'n Verdict>) {
+        let page = self
+            .pages
+            .get(view.id().index())
+            .cloned()
+            .unwrap_or_default();
+        let remark = page.verdict.or(remark);
+        let leaf = view.is_empty();
+        let below = || {
+            let values: Vec<View<'t>> = match view.kind() {
+                Kind::Object => view.entries().map(|(_, value)| value).collect(),
+                _ => view.items().collect(),
+            };
+            values
+        };
+        let deeper = !leaf
+            && below()
+                .iter()
+                .any(|child| self.pages.get(child.id().index()).is_some_and(|page| page.touched));
+        if let Some(&(_, _)) = page.marks.first() {
+            if leaf || !deeper {
+                for (at, how) in page.marks {
+                    self.carried(view, view, at, how, remark);
+                }
+                return;
+            }
+        } else if leaf || (!deeper && self.uniform(&page, above, remark)) {
+            match above {
+                Some((marked, at, how)) => self.carried(view, marked, at, how, remark),
+                None => self.missing(view, &page, remark),
+            }
+            return;
+        }
+        let inherited = page
+            .marks
+            .first()
+            .map(|(at, how)| (view, *at, *how))
+            .or(above);
+        for child in below() {
+            self.walk(child, inherited, remark);
+        }
+    }
+
+    /// Whether one entry speaks for a container and everything below it.
+    fn uniform(
+        &self,
+        page: &Page<'n>,
+        above: Inherited<'n, 't>,
+        remark: Option<&'n Verdict>,
+    ) -> bool {
+        above.is_none()
+            && (matches!(remark, Some(Verdict::Dropped { .. } | Verdict::Unsupported { .. }))
+                || matches!(page.seen, Some(Seen::Unread | Seen::Vendor | Seen::Repeats)))
+    }
+
+    /// An entry for what a mark on `marked` says of `view`, which is the same node or one below.
+    fn carried(
+        &mut self,
+        view: View<'t>,
+        marked: View<'t>,
+        at: usize,
+        how: &'n How,
+        remark: Option<&'n Verdict>,
+    ) {
+        let whole = self.written.and_then(|tape| tape.starting_at(at));
+        let found = whole.and_then(|whole| same_place(view, marked, whole));
+        let source = view.pointer();
+        let target = found.or(whole).map(View::pointer);
+        let how = match remark {
+            Some(Verdict::Carried(remarked)) if weight(remarked) > weight(how) => remarked,
+            _ => how,
+        };
+        let equal = || found.is_some_and(|found| same_value(view, found));
+        let (action, label, reason) = match how {
+            How::AsIs if !equal() => (
+                Action::Degraded,
+                Some(Cow::Borrowed(UNEXPLAINED)),
+                Some(Cow::Borrowed("the value changed and nothing says why")),
+            ),
+            How::AsIs if target.as_deref() == Some(source.as_str()) => (Action::Kept, None, None),
+            How::AsIs => (Action::Renamed, None, None),
+            How::Converted(label) => (Action::Renamed, Some(Cow::Borrowed(*label)), None),
+            How::Emulated { label, reason } => (
+                Action::Emulated,
+                Some(Cow::Borrowed(*label)),
+                Some(reason.clone()),
+            ),
+            How::Degraded { label, reason } => (
+                Action::Degraded,
+                Some(Cow::Borrowed(*label)),
+                Some(reason.clone()),
+            ),
+        };
+        let mut entry = LedgerEntry {
+            action,
+            source: Some(source),
+            target,
+            label,
+            reason,
+            unsupported: false,
+            count: None,
+        };
+        // Written, and still remarked on as missing: part of it is.
+        if let Some(Verdict::Dropped { label, reason } | Verdict::Unsupported { label, reason }) =
+            remark
+        {
+            entry.action = Action::Degraded;
+            entry.label = Some(label.clone());
+            entry.reason = Some(reason.clone());
+            entry.unsupported = matches!(remark, Some(Verdict::Unsupported { .. }));
+        }
+        self.entries.push(entry);
+    }
+
+    /// An entry for a part of the source that no value of the target is made of.
+    fn missing(&mut self, view: View<'t>, page: &Page<'n>, remark: Option<&'n Verdict>) {
+        let mut entry = LedgerEntry {
+            action: Action::Dropped,
+            source: Some(view.pointer()),
+            target: None,
+            label: None,
+            reason: None,
+            unsupported: false,
+            count: None,
+        };
+        let seen = page.seen.unwrap_or(Seen::Taken);
+        match (remark, seen) {
+            (Some(Verdict::Dropped { label, reason }), _) => {
+                entry.label = Some(label.clone());
+                entry.reason = Some(reason.clone());
+            }
+            (Some(Verdict::Unsupported { label, reason }), _) => {
+                entry.label = Some(label.clone());
+                entry.reason = Some(reason.clone());
+                entry.unsupported = true;
+            }
+            (Some(Verdict::Carried(how)), Seen::Taken | Seen::Structure) => {
+                let (action, label, reason) = remarked(how);
+                entry.action = action;
+                entry.label = label;
+                entry.reason = reason;
+            }
+            (_, Seen::Structure) => {
+                entry.label = Some(Cow::Borrowed(STRUCTURE));
+                if self.surroundings_arrived(view) {
+                    entry.action = Action::Renamed;
+                }
+            }
+            (_, Seen::Repeats) => {
+                entry.action = Action::Renamed;
+                entry.label = Some(Cow::Borrowed("repeats"));
+                entry.reason = Some(Cow::Borrowed("other parts of the source say the same"));
+            }
+            (_, Seen::Vendor) => {
+                entry.label = Some(Cow::Owned(field_name(view)));
+                entry.reason = Some(Cow::Owned(format!(
+                    "{} has no counterpart",
+                    self.target.label()
+                )));
+            }
+            (_, Seen::Unread) => (entry.label, entry.reason) = unread(view),
+            (_, Seen::Taken) => {
+                entry.label = Some(Cow::Borrowed(UNEXPLAINED));
+                entry.reason = Some(Cow::Borrowed("it was read and not written"));
+            }
+        }
+        self.entries.push(entry);
+    }
+
+    /// Whether anything of the nearest object around a tag is in the target.
+    fn surroundings_arrived(&self, view: View<'t>) -> bool {
+        let mut around = view.parent();
+        while let Some(container) = around {
+            let page = self.pages.get(container.id().index());
+            if page.is_some_and(|page| page.arrived) {
+                return true;
+            }
+            // An object of tags only stands or falls with what holds it.
+            if page.and_then(|page| page.seen) != Some(Seen::Structure) {
+                return false;
+            }
+            around = container.parent();
+        }
+        false
+    }
+
+    /// Entries for what only the target has.
+    fn synthesised(&mut self, marks: &[Mark]) {
+        for mark in marks {
+            let (label, reason) = match &mark.made {
+                Made::From { .. } => continue,
+                Made::Structure => (Cow::Borrowed(STRUCTURE), None),
+                Made::Synthesised { label, reason } => (label.clone(), Some(reason.clone())),
+            };
+            let place = self.written.and_then(|tape| tape.starting_at(mark.at));
+            self.entries.push(LedgerEntry {
+                action: Action::Synthesised,
+                source: None,
+                target: place.map(View::pointer),
+                label: Some(label),
+                reason,
+                unsupported: false,
+                count: None,
+            });
+        }
+    }
+}
+
+fn remarked(how: &How) -> (Action, Option<Cow<'static, str>>, Option<Cow<'static, str>>) {
+    match how {
+        How::AsIs => (Action::Renamed, None, None),
+        How::Converted(label) => (Action::Renamed, Some(Cow::Borrowed(*label)), None),
+        How::Emulated { label, reason } => (
+            Action::Emulated,
+            Some(Cow::Borrowed(*label)),
+            Some(reason.clone()),
+        ),
+        How::Degraded { label, reason } => (
+            Action::Degraded,
+            Some(Cow::Borrowed(*label)),
+            Some(reason.clone()),
+        ),
+    }
+}
+
+fn unread(view: View<'_>) -> (Option<Cow<'static, str>>, Option<Cow<'static, str>>) {
+    let (label, reason) = if view.is_null() {
+        ("explicit_null", "null says that nothing is set")
+    } else if matches!(view.kind(), Kind::Array | Kind::Object) && view.is_empty() {
+        ("empty_value", "an empty list or object says nothing")
+    } else {
+        ("unknown_field", "ABP does not know this field")
+    };
+    (Some(Cow::Borrowed(label)), Some(Cow::Borrowed(reason)))
+}
+
+/// The name of the vendor's field a node is in: the nearest key.
+fn field_name(view: View<'_>) -> String {
+    let mut place = Some(view);
+    while let Some(view) = place {
+        if let Some(name) = view.key().and_then(View::as_str) {
+            return name.into_owned();
+        }
+        place = view.parent();
+    }
+    "vendor_field".to_owned()
+}
+
+fn gravity(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Carried(how) => weight(how),
+        Verdict::Dropped { .. } => 4,
+        Verdict::Unsupported { .. } => 5,
+    }
+}
+
+fn weight(how: &How) -> u8 {
+    match how {
+        How::AsIs => 0,
+        How::Converted(_) => 1,
+        How::Emulated { .. } => 2,
+        How::Degraded { .. } => 3,
+    }
+}
+
+/// The counterpart of `view` inside `whole`, which stands for `marked`.
+fn same_place<'t>(view: View<'t>, marked: View<'t>, whole: View<'t>) -> Option<View<'t>> {
+    let mut path = Vec::new();
+    let mut place = view;
+    while place.id() != marked.id() {
+        path.push(place);
+        place = place.parent()?;
+    }
+    path.iter().rev().try_fold(whole, |found, step| match step.key() {
+        Some(key) => found.get(&key.as_str()?),
+        None => {
+            let parent = step.parent()?;
+            let index = parent.items().take_while(|item| item.id() < step.id()).count();
+            found.items().nth(index)
+        }
+    })
+}
+
+/// Whether two values are the same: numbers by their spelling, strings by their text, members in any
+/// order.
+pub(crate) fn same_value(left: View<'_>, right: View<'_>) -> bool {
+    if left.kind() != right.kind() {
+        return false;
+    }
+    match left.kind() {
+        Kind::Null => true,
+        Kind::Bool | Kind::Number => left.raw() == right.raw(),
+        Kind::String => left.raw() == right.raw() || left.as_str_lossy() == right.as_str_lossy(),
+        Kind::Array => {
+            left.len() == right.len()
+                && left
+                    .items()
+                    .zip(right.items())
+                    .all(|(left, right)| same_value(left, right))
+        }
+        Kind::Object => {
+            left.len() == right.len()
+                && left.entries().all(|(key, value)| {
+                    key.as_str_lossy()
+                        .and_then(|key| right.get(&key))
+                        .is_some_and(|other| same_value(value, other))
+                })
+        }
+    }
+}

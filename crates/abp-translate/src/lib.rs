@@ -1,0 +1,31 @@
+//! The translation hub: any dialect into any other, with a ledger of what became of every field.
+//!
+//! A document is parsed onto a tape, read by its dialect into the intermediate representation, made
+//! to fit the target's rules ([`prepare`]), and written by the target's dialect. Reader and writer
+//! remember what they touched, so the [`Ledger`] is a subtraction: what was not written is missing,
+//! whatever the dialects say.
+
+mod accumulate;
+mod agent;
+mod bytes;
+mod codecs;
+mod exchange;
+mod ledger;
+mod prepare;
+mod reasoning;
+mod stream;
+mod translate;
+
+pub use accumulate::Accumulator;
+pub use agent::{map_response, map_work_order};
+pub use bytes::{ByteTranslator, translate_stream};
+pub use codecs::codec;
+pub use exchange::restore_response;
+pub use ledger::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED};
+pub use prepare::prepare;
+pub use reasoning::{KeptReasoning, Recovered, kept_reasoning, needed_reasoning, recover};
+pub use stream::{StreamEvent, StreamTranslator};
+pub use translate::{
+    Options, TranslateError, Translation, read_request, translate_error, translate_request, translate_request_with,
+    translate_response, write_request,
+};

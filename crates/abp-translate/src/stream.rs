@@ -1,0 +1,232 @@
+//! Streams: one event of the source becomes no, one or several events of the target.
+
+use std::collections::BTreeMap;
+
+use abp_core::ir::{IrBlockStart, IrDelta, IrError, IrErrorKind, Leaf};
+use abp_dialect::{
+    Dialect, DialectError, EventSink, Exchange, Note, Reader, StreamDecoder, StreamEncoder,
+    TargetProfile, WrittenEvent,
+};
+use abp_json::{Limits, Tape};
+
+use crate::exchange::{note, restore_name, unwrap_input};
+use crate::ledger::StreamLedger;
+use crate::{Ledger, Options, TranslateError, codec};
+
+/// An event of the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEvent {
+    /// Its name, where the dialect has names.
+    pub name: Option<&'static str>,
+    /// Its data: JSON, or a terminator.
+    pub data: String,
+}
+
+/// Translates a stream, event by event. State is constant per open block.
+pub struct StreamTranslator {
+    from: Dialect,
+    to: Dialect,
+    decoder: Box<dyn StreamDecoder>,
+    encoder: Box<dyn StreamEncoder>,
+    profile: TargetProfile,
+    limits: Limits,
+    restore: Restore,
+    ledger: StreamLedger,
+    over: bool,
+}
+
+impl std::fmt::Debug for StreamTranslator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamTranslator")
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StreamTranslator {
+    /// Starts a stream; `exchange` is what its request's translation left to undo.
+    ///
+    /// # Errors
+    /// Fails where the hub does not know a dialect.
+    pub fn new(
+        from: Dialect,
+        to: Dialect,
+        exchange: &Exchange,
+        options: &Options,
+    ) -> Result<Self, TranslateError> {
+        let reading = codec(from).ok_or(TranslateError::NoCodec(from))?;
+        let writing = codec(to).ok_or(TranslateError::NoCodec(to))?;
+        Ok(Self {
+            from,
+            to,
+            decoder: reading.stream_decoder(),
+            encoder: writing.stream_encoder(exchange),
+            profile: options.profile.clone(),
+            limits: options.limits,
+            restore: Restore {
+                exchange: exchange.clone(),
+                wrapped: BTreeMap::new(),
+            },
+            ledger: StreamLedger::new(to),
+            over: false,
+        })
+    }
+
+    /// Translates one event: its name, where it has one, and its data.
+    ///
+    /// What is no event of the dialect ends the stream: the caller gets the target's error, and
+    /// [`StreamTranslator::is_over`] tells so.
+    pub fn event(&mut self, name: Option<&str>, data: &str) -> Vec<StreamEvent> {
+        if self.over {
+            return Vec::new();
+        }
+        if data.trim() == "[DONE]" {
+            let mut deltas = Vec::new();
+            self.decoder.terminator(&mut deltas);
+            return self.write(None, deltas);
+        }
+        let limits = self.limits;
+        let tape = match Tape::parse_str(data, &limits) {
+            Ok(tape) => tape,
+            Err(error) => return self.fail(&DialectError::Json(error)),
+        };
+        let reader = Reader::new(&tape);
+        let mut deltas = Vec::new();
+        match self.decoder.event(name, reader.root(), &mut deltas) {
+            Ok(()) => self.write(Some(&reader), deltas),
+            Err(error) => {
+                let mut events = self.write(Some(&reader), deltas);
+                events.extend(self.fail(&error));
+                events
+            }
+        }
+    }
+
+    /// The source's bytes have ended.
+    pub fn end(&mut self) -> Vec<StreamEvent> {
+        if self.over {
+            return Vec::new();
+        }
+        let mut deltas = Vec::new();
+        self.decoder.end(&mut deltas);
+        let events = self.write(None, deltas);
+        self.over = true;
+        events
+    }
+
+    /// The source cannot be read on: ends the stream with an error in the target's form.
+    pub fn fail(&mut self, problem: &DialectError) -> Vec<StreamEvent> {
+        if self.over {
+            return Vec::new();
+        }
+        let error = IrError {
+            kind: IrErrorKind::Server,
+            status: None,
+            message: format!("the upstream's stream cannot be read: {problem}").into(),
+            native: None,
+            code: None,
+            param: None,
+            request_id: None,
+            vendor: Vec::new(),
+        };
+        let events = self.write(None, vec![IrDelta::Error(error)]);
+        self.over = true;
+        events
+    }
+
+    /// Whether nothing will follow.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// What became of every part of the events so far, by the pattern of its place.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.ledger.ledger()
+    }
+
+    fn write(&mut self, reader: Option<&Reader<'_>>, deltas: Vec<IrDelta>) -> Vec<StreamEvent> {
+        let source = reader.map(|reader| (self.from, reader));
+        let mut sink = EventSink::new(source, self.to, &self.profile);
+        let mut notes = Vec::new();
+        for delta in deltas {
+            for delta in self.restore.delta(delta, &mut sink, &mut notes) {
+                self.over |= matches!(delta, IrDelta::Error(_));
+                self.encoder.delta(&delta, &mut sink);
+            }
+        }
+        let (events, remarks, held) = sink.finish();
+        notes.extend(remarks);
+        self.ledger.enter(reader, &events, &notes, &held);
+        events
+            .into_iter()
+            .map(|WrittenEvent { name, data, .. }| StreamEvent { name, data })
+            .collect()
+    }
+}
+
+/// Gives the caller its own names, ids and tools of free text back.
+struct Restore {
+    exchange: Exchange,
+    /// Arguments that stand for free text, kept until they are complete.
+    wrapped: BTreeMap<(u32, u32), String>,
+}
+
+impl Restore {
+    fn delta(
+        &mut self,
+        mut delta: IrDelta,
+        sink: &mut EventSink<'_>,
+        notes: &mut Vec<Note>,
+    ) -> Vec<IrDelta> {
+        match &mut delta {
+            IrDelta::BlockStart {
+                choice,
+                block,
+                start:
+                    IrBlockStart::ToolUse {
+                        id, name, custom, ..
+                    },
+            } => {
+                restore_name(name, &self.exchange, notes);
+                if let Some(id) = id
+                    && let Some(source) = self.exchange.tool_ids.get(&id.value)
+                {
+                    note(notes, id.origin, "tool_id_mapped");
+                    id.value.clone_from(source);
+                }
+                if !*custom && self.exchange.custom_tools.contains(&name.value) {
+                    *custom = true;
+                    self.wrapped.insert((*choice, *block), String::new());
+                }
+            }
+            IrDelta::Append {
+                choice,
+                block,
+                text,
+            } => {
+                if let Some(kept) = self.wrapped.get_mut(&(*choice, *block)) {
+                    kept.push_str(&sink.hold(text));
+                    return Vec::new();
+                }
+            }
+            IrDelta::BlockStop { choice, block } => {
+                if let Some(json) = self.wrapped.remove(&(*choice, *block)) {
+                    let text = Leaf::from(unwrap_input(&json).unwrap_or(json));
+                    let (choice, block) = (*choice, *block);
+                    let whole = IrDelta::Append {
+                        choice,
+                        block,
+                        text,
+                    };
+                    return vec![whole, delta];
+                }
+            }
+            _ => {}
+        }
+        vec![delta]
+    }
+}

@@ -1,0 +1,253 @@
+//! Whole documents: requests, answers, errors.
+
+use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_dialect::{
+    Codec, Dialect, DialectError, Exchange, Item, Lowering, Note, Reader, TargetProfile,
+};
+use abp_error::{AbpError, ErrorCode};
+use abp_json::{Limits, Tape};
+
+use crate::{FidelityLevel, Ledger, codec, prepare, restore_response};
+
+/// What a translation should do besides translating.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What is known of the target.
+    pub profile: TargetProfile,
+    /// Bounds on the source.
+    pub limits: Limits,
+}
+
+/// A translated document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Translation {
+    /// The target's document.
+    pub output: String,
+    /// What became of every part of the source.
+    pub ledger: Ledger,
+    /// What an answer to this request has to undo.
+    pub exchange: Exchange,
+    /// The HTTP status of an error.
+    pub status: Option<u16>,
+}
+
+impl Translation {
+    /// How true the translation is as a whole.
+    #[must_use]
+    pub fn fidelity(&self) -> FidelityLevel {
+        self.ledger.fidelity()
+    }
+
+}
+
+/// Why a document could not be translated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TranslateError {
+    /// The source cannot be read.
+    #[error(transparent)]
+    Source(#[from] DialectError),
+    /// The hub does not know the dialect.
+    #[error("{0} is not translated yet")]
+    NoCodec(Dialect),
+}
+
+impl From<TranslateError> for AbpError {
+    fn from(error: TranslateError) -> Self {
+        match error {
+            TranslateError::Source(error) => error.into(),
+            TranslateError::NoCodec(_) => Self::new(ErrorCode::DialectUnknown, error.to_string()),
+        }
+    }
+}
+
+/// Translates a request.
+///
+/// # Errors
+/// Fails where the source is no request of its dialect. Losses are no errors: see
+/// [`Ledger::require_lossless`].
+pub fn translate_request(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    options: &Options,
+) -> Result<Translation, TranslateError> {
+    translate_request_with(source, from, to, options, |_| {})
+}
+
+/// Translates a request that is changed on the way: `change` sees what was read before it is made to
+/// fit the target.
+///
+/// # Errors
+/// As [`translate_request`].
+pub fn translate_request_with(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    options: &Options,
+    change: impl FnOnce(&mut IrConversation),
+) -> Result<Translation, TranslateError> {
+    let write = |job: Job<'_>, mut conversation| {
+        change(&mut conversation);
+        job.request(conversation)
+    };
+    document(source, from, to, options, Codec::read_request, write)
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// Fails where the source is no request of its dialect.
+pub fn read_request(
+    source: &[u8],
+    from: Dialect,
+    limits: &Limits,
+) -> Result<IrConversation, TranslateError> {
+    let codec = codec(from).ok_or(TranslateError::NoCodec(from))?;
+    let tape = Tape::parse(source, limits).map_err(DialectError::Json)?;
+    let reader = Reader::new(&tape);
+    Ok(codec.read_request(reader.root())?)
+}
+
+/// Writes a request that ABP made itself; whatever it holds is synthesised.
+///
+/// # Errors
+/// Fails where the hub does not know the dialect.
+pub fn write_request(
+    mut conversation: IrConversation,
+    to: Dialect,
+    profile: &TargetProfile,
+) -> Result<Translation, TranslateError> {
+    let writing = codec(to).ok_or(TranslateError::NoCodec(to))?;
+    let (exchange, notes) = prepare(&mut conversation, &writing.rules(profile), None);
+    let mut out = Lowering::new(None, to, profile);
+    out.extend_notes(notes);
+    writing.write_request(&conversation, &mut out);
+    let (output, _, _) = out.finish();
+    Ok(Translation {
+        output,
+        ledger: Ledger::default(),
+        exchange,
+        status: None,
+    })
+}
+
+/// Translates an answer; `exchange` is what its request's translation left to undo.
+///
+/// # Errors
+/// Fails where the source is no answer of its dialect.
+pub fn translate_response(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    exchange: &Exchange,
+    options: &Options,
+) -> Result<Translation, TranslateError> {
+    document(source, from, to, options, Codec::read_response, |job, ir| {
+        job.response(ir, exchange)
+    })
+}
+
+/// Translates the body of an error; `status` where it is known.
+///
+/// # Errors
+/// Fails where the source is no error of its dialect.
+pub fn translate_error(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    status: Option<u16>,
+    options: &Options,
+) -> Result<Translation, TranslateError> {
+    let read = |codec: &'static dyn Codec, root: Item<'_>| codec.read_error(root, status);
+    document(source, from, to, options, read, |job, ir| job.error(&ir))
+}
+
+/// What all documents have in common: parse, read, write, account.
+fn document<T>(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    options: &Options,
+    read: impl FnOnce(&'static dyn Codec, Item<'_>) -> Result<T, DialectError>,
+    write: impl FnOnce(Job<'_>, T) -> Translation,
+) -> Result<Translation, TranslateError> {
+    let reading = codec(from).ok_or(TranslateError::NoCodec(from))?;
+    let writing = codec(to).ok_or(TranslateError::NoCodec(to))?;
+    let tape = Tape::parse(source, &options.limits).map_err(DialectError::Json)?;
+    let reader = Reader::new(&tape);
+    let ir = read(reading, reader.root())?;
+    let job = Job {
+        from,
+        to,
+        writing,
+        reader: &reader,
+        profile: &options.profile,
+    };
+    Ok(write(job, ir))
+}
+
+/// One document on its way.
+struct Job<'r> {
+    from: Dialect,
+    to: Dialect,
+    writing: &'static dyn Codec,
+    reader: &'r Reader<'r>,
+    profile: &'r TargetProfile,
+}
+
+impl Job<'_> {
+    fn request(self, mut conversation: IrConversation) -> Translation {
+        let mut exchange = Exchange::default();
+        let mut notes = Vec::new();
+        // A request to its own dialect obeys its rules already, or fails there as it would without us.
+        if self.from != self.to {
+            let rules = self.writing.rules(self.profile);
+            (exchange, notes) = prepare(&mut conversation, &rules, Some(self.reader));
+        }
+        let model = conversation.settings.model.as_ref();
+        exchange.model = model
+            .filter(|_| self.profile.model.is_some())
+            .map(|model| model.value.clone());
+        self.write(exchange, notes, |codec, out| {
+            codec.write_request(&conversation, out);
+            None
+        })
+    }
+
+    fn response(self, mut response: IrResponse, exchange: &Exchange) -> Translation {
+        let notes = restore_response(&mut response, exchange);
+        self.write(Exchange::default(), notes, |codec, out| {
+            codec.write_response(&response, exchange, out);
+            None
+        })
+    }
+
+    fn error(self, error: &IrError) -> Translation {
+        self.write(Exchange::default(), Vec::new(), |codec, out| {
+            Some(codec.write_error(error, out))
+        })
+    }
+
+    fn write(
+        self,
+        exchange: Exchange,
+        notes: Vec<Note>,
+        write: impl FnOnce(&dyn Codec, &mut Lowering<'_>) -> Option<u16>,
+    ) -> Translation {
+        let mut out = Lowering::new(Some((self.from, self.reader)), self.to, self.profile);
+        if self.profile.model.is_some() {
+            out.rewrite();
+        }
+        out.extend_notes(notes);
+        let status = write(self.writing, &mut out);
+        let (output, marks, notes) = out.finish();
+        let ledger = Ledger::of(self.reader, self.to, &output, &marks, &notes);
+        Translation {
+            output,
+            ledger,
+            exchange,
+            status,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the translation hub.
+
+#[cfg(test)]
+mod features;
+#[cfg(test)]
+mod rows;

@@ -2,6 +2,7 @@
 
 mod decoder;
 mod encoder;
+mod events;
 mod held;
 mod waiting;
 

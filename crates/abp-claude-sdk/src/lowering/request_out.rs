@@ -10,7 +10,7 @@ use abp_json::{Limits, Tape};
 use super::content_out::{Place, admit, write_block, write_content};
 use super::settings_out::{Request, asks_for_json, write_settings};
 use super::{constant, is_own, put_own};
-use crate::dialect::{Sampling, Target, WireVersion};
+use crate::dialect::{Target, WireVersion};
 use crate::wire;
 
 /// What asks for JSON where no schema can.
@@ -73,7 +73,7 @@ fn copy_settings(instructions: &[IrMessage], tools: &[&IrToolDefinition], out: &
 fn fits_version(settings: &IrSettings, target: &Target) -> bool {
     let sampled =
         settings.temperature.is_some() || settings.top_p.is_some() || settings.top_k.is_some();
-    target.version == WireVersion::V2023 || target.sampling() != Sampling::None || !sampled
+    target.version == WireVersion::V2023 || !sampled
 }
 
 /// Whether a message belongs outside the conversation. What the source itself has within the

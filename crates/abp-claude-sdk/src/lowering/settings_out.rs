@@ -2,11 +2,13 @@
 
 use abp_core::ir::{
     IrMessage, IrReasoning, IrResponseFormat, IrResponseFormatKind, IrSettings, IrToolChoice,
-    IrToolChoiceMode, Leaf, Origin, RawJson,
+    IrToolChoiceMode, IrVendorField, Leaf, Origin, RawJson,
 };
 use abp_dialect::{Dialect, How, Lowering};
 
-use super::thinking_out::{Thinking, plan_effort, plan_thinking, write_thinking};
+use super::thinking_out::{
+    Effort, Thinking, drop_overruled, plan_effort, plan_thinking, write_thinking,
+};
 use crate::dialect::{Sampling, Target};
 use crate::wire;
 
@@ -79,6 +81,8 @@ pub(super) fn write_settings(request: &Request<'_>, out: &mut Lowering<'_>) {
     let unset = IrReasoning::default();
     let reasoning = reasoning.as_ref().unwrap_or(&unset);
     let thinking = plan_thinking(reasoning, request, out);
+    let effort = plan_effort(reasoning, request, out);
+    drop_overruled(reasoning, &thinking, effort.as_ref(), out);
     write_thinking(&thinking, reasoning, request, out);
     write_sampling(request, &thinking, out);
     if let Some(stop) = stop {
@@ -94,7 +98,7 @@ pub(super) fn write_settings(request: &Request<'_>, out: &mut Lowering<'_>) {
         request,
         out,
     );
-    write_output(response_format.as_ref(), reasoning, request, out);
+    write_output(response_format.as_ref(), effort.as_ref(), vendor, out);
     out.put_opt("stream", stream.as_ref());
     if let Some(user) = user {
         out.put_object("metadata", |out| out.put("user_id", user));
@@ -285,15 +289,13 @@ pub(super) fn asks_for_json(settings: &IrSettings) -> bool {
 
 fn write_output(
     format: Option<&IrResponseFormat>,
-    reasoning: &IrReasoning,
-    request: &Request<'_>,
+    effort: Option<&Effort>,
+    vendor: &[IrVendorField],
     out: &mut Lowering<'_>,
 ) {
     let schema = format.and_then(|format| write_format_remarks(format, out));
-    let effort = plan_effort(reasoning, request, out);
     let own =
         |from: Dialect, name: &str| from == Dialect::Claude && wire::OUTPUT_VENDOR.contains(&name);
-    let vendor = &request.settings.vendor;
     let source = out.source();
     let has_own = vendor
         .iter()
@@ -302,8 +304,8 @@ fn write_output(
         return;
     }
     out.put_object("output_config", |out| {
-        if let Some((word, origin, how)) = effort {
-            out.put_as("effort", &word, &[origin], &how);
+        if let Some(Effort { word, from, how }) = effort {
+            out.put_as("effort", word, &[*from], how);
         }
         if let Some(schema) = schema {
             out.put_object("format", |out| {

@@ -80,12 +80,43 @@ pub(super) fn plan_thinking(
     }
 }
 
-/// Decides how hard the model is told to work: the word, what it comes from, and how.
+/// Leaves out what other settings of the source decide otherwise.
+pub(super) fn drop_overruled(
+    reasoning: &IrReasoning,
+    thinking: &Thinking,
+    effort: Option<&Effort>,
+    out: &mut Lowering<'_>,
+) {
+    let mode = reasoning.mode.as_ref().map(|mode| mode.origin);
+    let mut used = Vec::from_iter(effort.map(|effort| effort.from));
+    match thinking {
+        // Whatever is not said was explained already.
+        Thinking::Unset => return,
+        Thinking::Off(from) | Thinking::Adaptive(from, _) => used.push(*from),
+        Thinking::Budget { from, .. } => used.extend(mode.into_iter().chain([*from])),
+    }
+    for origin in switches(reasoning) {
+        if !used.contains(&origin) {
+            let reason = "other settings of the source decide how the model reasons";
+            out.drop(origin, "reasoning", reason);
+        }
+    }
+}
+
+/// How hard the model is told to work.
+#[derive(Debug)]
+pub(super) struct Effort {
+    pub(super) word: String,
+    pub(super) from: Origin,
+    pub(super) how: How,
+}
+
+/// Decides how hard the model is told to work.
 pub(super) fn plan_effort(
     reasoning: &IrReasoning,
     request: &Request<'_>,
     out: &mut Lowering<'_>,
-) -> Option<(String, Origin, How)> {
+) -> Option<Effort> {
     let model = &request.target.model;
     let adapts = matches!(
         model.thinking,
@@ -93,7 +124,11 @@ pub(super) fn plan_effort(
     );
     if let Some(effort) = &reasoning.effort {
         if is_own(out.source()) {
-            return Some((effort.value.clone(), effort.origin, How::AsIs));
+            return Some(Effort {
+                word: effort.value.clone(),
+                from: effort.origin,
+                how: How::AsIs,
+            });
         }
         if !adapts || effort.as_str() == "none" {
             return None;
@@ -103,7 +138,11 @@ pub(super) fn plan_effort(
             let reason = "the vendor does not reason before a call it is forced to make";
             how = How::degraded("thinking_with_forced_tool", reason);
         }
-        return Some((word.to_owned(), effort.origin, how));
+        return Some(Effort {
+            word: word.to_owned(),
+            from: effort.origin,
+            how,
+        });
     }
     // A budget that the model does not take is turned into an effort.
     let budget = reasoning.budget_tokens.as_ref()?;
@@ -113,7 +152,11 @@ pub(super) fn plan_effort(
     }
     let reason = "the model is told how hard to work, not how many tokens to spend";
     let how = How::degraded("thinking_budget", reason);
-    Some((effort_of_budget(tokens).to_owned(), budget.origin, how))
+    Some(Effort {
+        word: effort_of_budget(tokens).to_owned(),
+        from: budget.origin,
+        how,
+    })
 }
 
 /// Writes what was decided.
@@ -124,11 +167,6 @@ pub(super) fn write_thinking(
     out: &mut Lowering<'_>,
 ) {
     let converted = How::Converted("thinking_mode");
-    if !matches!(thinking, Thinking::Unset) {
-        // Counts only for those of which nothing is made below.
-        let reason = "other settings of the source decide how the model reasons";
-        drop_thinking(reasoning, "reasoning", reason, out);
-    }
     match thinking {
         Thinking::Unset => drop_display(reasoning, "nothing is said about reasoning", out),
         Thinking::Off(origin) => {
@@ -200,7 +238,7 @@ fn plan_adaptive(reasoning: &IrReasoning) -> Thinking {
 }
 
 fn plan_budget(reasoning: &IrReasoning, request: &Request<'_>, out: &mut Lowering<'_>) -> Thinking {
-    if lost_thinking(request.turns) {
+    if lost_thinking(request.turns, is_own(out.source())) {
         let reason = "the calls under way were made with reasoning that the source does not have";
         drop_thinking(reasoning, "thinking_history", reason, out);
         return Thinking::Unset;
@@ -303,17 +341,20 @@ fn nearest_effort(word: &str, knows_xhigh: bool) -> Option<(&'static str, How)> 
 
 /// Whether calls are under way whose reasoning is not there. With a budget, the vendor wants a turn
 /// that made calls to start with its reasoning.
-fn lost_thinking(turns: &[IrMessage]) -> bool {
-    let mut backwards = turns
-        .iter()
-        .rev()
-        .skip_while(|message| message.role == IrRole::Tool);
+fn lost_thinking(turns: &[IrMessage], own: bool) -> bool {
+    // What the user says next is part of the message that answers the calls.
+    let turns = match turns {
+        [before @ .., last] if last.role == IrRole::User => before,
+        turns => turns,
+    };
     let answered = turns
         .last()
         .is_some_and(|message| message.role == IrRole::Tool);
-    let caller = backwards
-        .next()
-        .filter(|message| message.role == IrRole::Assistant);
+    let caller = turns
+        .iter()
+        .rev()
+        .find(|message| message.role != IrRole::Tool);
+    let caller = caller.filter(|message| message.role == IrRole::Assistant);
     let signed = |message: &IrMessage| {
         message.content.iter().any(|block| {
             matches!(
@@ -325,7 +366,7 @@ fn lost_thinking(turns: &[IrMessage]) -> bool {
             )
         })
     };
-    answered && caller.is_some_and(|message| !signed(message))
+    answered && caller.is_some_and(|message| !own || !signed(message))
 }
 
 fn write_display(reasoning: &IrReasoning, request: &Request<'_>, out: &mut Lowering<'_>) {
@@ -367,12 +408,17 @@ fn drop_thinking(
     reason: &'static str,
     out: &mut Lowering<'_>,
 ) {
-    let origins = [
+    for origin in switches(reasoning) {
+        out.drop(origin, label, reason);
+    }
+}
+
+/// Everything that turns reasoning on or off, or says how much.
+fn switches(reasoning: &IrReasoning) -> impl Iterator<Item = Origin> {
+    let switches = [
         reasoning.mode.as_ref().map(|leaf| leaf.origin),
         reasoning.effort.as_ref().map(|leaf| leaf.origin),
         reasoning.budget_tokens.as_ref().map(|leaf| leaf.origin),
     ];
-    for origin in origins.into_iter().flatten() {
-        out.drop(origin, label, reason);
-    }
+    switches.into_iter().flatten()
 }

@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 
 use abp_core::ir::{
-    IrBlockStart, IrCitation, IrDelta, IrError, IrFinish, IrFinishReason, IrUsage, IrVendorField,
-    Leaf, Origin, RawJson,
+    IrBlockStart, IrCitation, IrDelta, IrFinish, IrFinishReason, IrUsage, IrVendorField, Leaf,
+    RawJson,
 };
-use abp_dialect::{EventSink, How, Lowering, StreamEncoder, Verdict};
-use abp_json::push_string;
+use abp_dialect::{EventSink, StreamEncoder, Verdict};
 
+use super::events::{
+    Current, Form, drop_part, write_citation, write_error, write_json_piece, write_piece,
+    write_signature, write_start,
+};
 use super::waiting::{Waiting, hold, hold_citation};
-use crate::lowering::{self, constant, is_own};
+use crate::lowering::{self, is_own};
 
 /// Writes a stream: the message's start, its blocks one after the other, its end.
 ///
@@ -28,28 +31,6 @@ pub(crate) struct ClaudeEncoder {
     usage: Option<IrUsage>,
     finish: Option<IrFinish>,
     vendor: Vec<IrVendorField>,
-}
-
-/// The block whose turn it is.
-#[derive(Debug, Clone, Copy)]
-struct Current {
-    block: u32,
-    index: u64,
-    form: Form,
-}
-
-/// What the pieces of a block are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Text,
-    Refusal,
-    Thinking,
-    /// Arguments as JSON.
-    Input,
-    /// Free text that becomes the one argument of a call.
-    FreeText,
-    /// The block came whole.
-    Whole,
 }
 
 impl StreamEncoder for ClaudeEncoder {
@@ -362,145 +343,6 @@ impl ClaudeEncoder {
     }
 }
 
-fn write_error(error: &IrError, out: &mut EventSink<'_>) {
-    out.event(Some("error"), |out| {
-        lowering::write_error_members(error, out);
-    });
-}
-
-fn write_start(start: &IrBlockStart, out: &mut Lowering<'_>) {
-    if let IrBlockStart::Opaque { native, .. } = start {
-        out.value(native);
-        return;
-    }
-    out.object(|out| match start {
-        IrBlockStart::Thinking {
-            kind: _,
-            item_id,
-            encrypted,
-        } => {
-            out.tag("type", "thinking");
-            out.tag("thinking", "");
-            out.tag("signature", "");
-            if let Some(item_id) = item_id {
-                out.drop(item_id.origin, "item_id", "reasoning has no id here");
-            }
-            if let Some(encrypted) = encrypted {
-                let reason = "only its own vendor can read it";
-                out.drop(encrypted.origin, "encrypted_reasoning", reason);
-            }
-        }
-        IrBlockStart::RedactedThinking { data } => {
-            out.tag("type", "redacted_thinking");
-            out.put("data", data);
-        }
-        IrBlockStart::ToolUse {
-            id,
-            name,
-            custom: _,
-            item_id,
-        } => {
-            out.tag("type", "tool_use");
-            match id {
-                Some(id) => out.put("id", id),
-                None => out.made(
-                    "id",
-                    "toolu_0",
-                    "tool_id",
-                    "the source gives the call no id",
-                ),
-            }
-            out.put("name", name);
-            out.tag("input", &constant("{}"));
-            if let Some(item_id) = item_id {
-                out.drop(item_id.origin, "item_id", "a call has one id here");
-            }
-        }
-        _ => {
-            out.tag("type", "text");
-            out.tag("text", "");
-        }
-    });
-}
-
-/// Writes a piece of what the block is made of; an empty one says nothing.
-fn write_piece(current: Current, text: &Leaf<String>, out: &mut EventSink<'_>) {
-    if text.is_empty() {
-        out.carried(text.origin);
-        return;
-    }
-    let refused = How::degraded("refusal", "the vendor has no form for a refusal but text");
-    let (kind, member, how) = match current.form {
-        Form::Text => ("text_delta", "text", How::AsIs),
-        Form::Refusal => ("text_delta", "text", refused),
-        Form::Thinking => ("thinking_delta", "thinking", How::AsIs),
-        Form::Input => ("input_json_delta", "partial_json", How::AsIs),
-        Form::FreeText => {
-            let escaped = escape(text);
-            write_delta(current, "input_json_delta", out, |out| {
-                let how = How::emulated("custom_tool", "the vendor's tools take JSON only");
-                out.put_as("partial_json", &escaped, &[text.origin], &how);
-            });
-            return;
-        }
-        Form::Whole => {
-            drop_part(
-                text.origin,
-                "foreign_content",
-                "the block was complete",
-                out,
-            );
-            return;
-        }
-    };
-    write_delta(current, kind, out, |out| {
-        out.put_as(member, &text.value, &[text.origin], &how);
-    });
-}
-
-fn write_json_piece(current: Current, json: &'static str, out: &mut EventSink<'_>) {
-    write_delta(current, "input_json_delta", out, |out| {
-        out.tag("partial_json", json);
-    });
-}
-
-fn write_signature(current: Current, signature: &Leaf<String>, out: &mut EventSink<'_>) {
-    write_delta(current, "signature_delta", out, |out| {
-        out.put("signature", signature);
-    });
-}
-
-fn write_citation(current: Current, citation: &IrCitation, out: &mut EventSink<'_>) {
-    write_delta(current, "citations_delta", out, |out| {
-        out.key("citation");
-        lowering::write_citation(citation, out);
-    });
-}
-
-fn write_delta(
-    current: Current,
-    kind: &'static str,
-    out: &mut EventSink<'_>,
-    fill: impl FnOnce(&mut Lowering<'_>),
-) {
-    out.event(Some("content_block_delta"), |out| {
-        out.tag("type", "content_block_delta");
-        out.tag("index", &current.index);
-        out.put_object("delta", |out| {
-            out.tag("type", kind);
-            fill(out);
-        });
-    });
-}
-
-/// A text as it stands within a JSON string.
-fn escape(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    push_string(&mut quoted, text);
-    quoted.pop();
-    quoted.split_off(1)
-}
-
 fn hold_field(known: &mut Vec<IrVendorField>, field: &IrVendorField, out: &mut EventSink<'_>) {
     let value: Leaf<RawJson> = out.hold(&field.value);
     match known.iter_mut().find(|known| known.name == field.name) {
@@ -528,9 +370,4 @@ fn drop_extra_choice(delta: &IrDelta, out: &mut EventSink<'_>) {
     for origin in origins {
         drop_part(origin, "extra_choices", "the vendor gives one answer", out);
     }
-}
-
-fn drop_part(origin: Origin, label: &'static str, reason: &'static str, out: &mut EventSink<'_>) {
-    let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
 }

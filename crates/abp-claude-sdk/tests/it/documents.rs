@@ -14,6 +14,9 @@ const PROFILE: TargetProfile = TargetProfile {
     plain_text_only: false,
 };
 
+/// What a change of the representation does to the document.
+type Change = fn(&mut Value);
+
 /// Reads a document and writes it again, as the hub does between a dialect and itself.
 fn again(text: &str, rewrite: bool, write: impl Fn(&Reader<'_>, &mut Lowering<'_>)) -> String {
     let tape = parse(text);
@@ -80,7 +83,9 @@ fn what_is_written_anew_reads_the_same() {
     }
     let answer = |text: &str| {
         let tape = parse(text);
-        let response = ClaudeCodec.read_response(Reader::new(&tape).root()).unwrap();
+        let response = ClaudeCodec
+            .read_response(Reader::new(&tape).root())
+            .unwrap();
         serde_json::to_value(response).unwrap()
     };
     for (name, text) in samples(Sample::Response) {
@@ -156,13 +161,13 @@ fn a_changed_message_is_written_anew() {
         })
     };
     let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    let expect = |change: fn(&mut Value)| {
+    let expect = |change: Change| {
         let mut expected = value(&source);
         change(&mut expected);
         expected
     };
     // An instruction; the first message; a call; the user's words after an answer.
-    let cases: [(usize, fn(&mut Value)); 4] = [
+    let cases: [(usize, Change); 4] = [
         (1, |_| {}),
         (2, |request| {
             request["messages"][0]

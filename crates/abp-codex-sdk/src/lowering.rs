@@ -3,6 +3,7 @@
 mod error;
 mod items_in;
 mod items_out;
+mod output_out;
 mod parts_in;
 mod parts_out;
 mod request_in;
@@ -13,17 +14,20 @@ mod settings_out;
 
 use abp_core::ir::{IrBlock, IrContentBlock, IrVendorField, RawJson};
 use abp_dialect::{Dialect, Item, Lowering, WireFamily};
+use abp_json::Kind;
 
 pub(crate) use error::{read_error, read_failure, write_error};
 pub(crate) use items_in::{item_kind, model_blocks};
+pub(crate) use output_out::{
+    OutputItem, item_prefix, shown_kind, thinking_how, write_item, write_output_part,
+};
 pub(crate) use parts_in::{read_citation, read_part};
 pub(crate) use parts_out::{has_citation_form, write_citation};
 pub(crate) use request_in::read_request;
 pub(crate) use request_out::write_request;
 pub(crate) use response_in::{read_finish, read_response, read_usage};
 pub(crate) use response_out::{
-    Head, OutputItem, item_prefix, refusal, shown_kind, thinking_how, write_echo, write_ending,
-    write_head, write_item, write_output_part, write_response, write_usage,
+    Head, refusal, write_echo, write_ending, write_head, write_response, write_usage,
 };
 
 /// Whether what is written was read from this dialect, so that its own ids, items and ciphertext
@@ -35,9 +39,8 @@ pub(crate) fn is_own(source: Option<Dialect>) -> bool {
 /// Whether what is written was read from a dialect of the same vendor's making: words, JSON in
 /// strings and data URLs are spelled alike.
 fn same_spelling(source: Option<Dialect>) -> bool {
-    source.is_some_and(|dialect| {
-        matches!(dialect.family(), WireFamily::Chat | WireFamily::Responses)
-    })
+    source
+        .is_some_and(|dialect| matches!(dialect.family(), WireFamily::Chat | WireFamily::Responses))
 }
 
 /// Whether file ids and the like are of the same vendor.
@@ -45,10 +48,17 @@ fn same_vendor(source: Option<Dialect>) -> bool {
     matches!(source, Some(Dialect::Codex | Dialect::OpenAi))
 }
 
-/// Marks the members of an object that are `null`: the vendor spells out what is not set.
-pub(crate) fn settle_nulls(object: Item<'_>) {
-    for (_, value) in object.entries().filter(|(_, value)| value.view().is_null()) {
-        value.structure();
+/// Marks the members of an object that are `null` or empty: the vendor spells out what is not set.
+pub(crate) fn settle_empty(object: Item<'_>) {
+    for (_, value) in object.entries() {
+        let is_empty = match value.kind() {
+            Kind::Null => true,
+            Kind::Array | Kind::Object => value.view().is_empty(),
+            Kind::Bool | Kind::Number | Kind::String => false,
+        };
+        if is_empty {
+            value.structure();
+        }
     }
 }
 
@@ -74,15 +84,22 @@ enum Run<'b> {
     Single(&'b IrBlock),
 }
 
+/// The content of messages that were items of their own in this dialect, each for itself.
+fn messages(parts: &[IrBlock], source: Option<Dialect>) -> impl Iterator<Item = &[IrBlock]> {
+    let own = is_own(source);
+    parts.chunk_by(move |left, right| !own || left.origin == right.origin)
+}
+
 /// Groups blocks into items.
 fn runs(mut blocks: &[IrBlock]) -> impl Iterator<Item = Run<'_>> {
     std::iter::from_fn(move || {
         let (first, rest) = blocks.split_first()?;
         let followers = match &first.body {
             body if is_part(body) => rest.iter().take_while(|block| is_part(&block.body)).count(),
-            IrContentBlock::Thinking { .. } => {
-                rest.iter().take_while(|block| continues_reasoning(block)).count()
-            }
+            IrContentBlock::Thinking { .. } => rest
+                .iter()
+                .take_while(|block| continues_reasoning(block))
+                .count(),
             _ => 0,
         };
         let (run, tail) = blocks.split_at_checked(followers + 1)?;

@@ -2,7 +2,9 @@
 
 mod decoder;
 mod encoder;
+mod origins;
 mod output;
+mod slot;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;

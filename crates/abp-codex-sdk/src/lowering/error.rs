@@ -4,7 +4,7 @@ use abp_core::ir::{IrError, IrErrorKind, Leaf, Origin};
 use abp_dialect::{Dialect, DialectError, How, Item, Lowering};
 use abp_json::Kind;
 
-use super::{constant, same_spelling, settle_nulls};
+use super::{constant, same_spelling, settle_empty};
 use crate::wire;
 
 /// Reads an error's body.
@@ -26,7 +26,7 @@ pub(crate) fn read_failure(
     native: Option<Leaf<String>>,
     status: Option<u16>,
 ) -> Result<IrError, DialectError> {
-    settle_nulls(error);
+    settle_empty(error);
     let Some(message) = error.some("message").or(error.some("detail")) else {
         return Err(DialectError::NotThis {
             dialect: Dialect::Codex,
@@ -94,7 +94,12 @@ pub(crate) fn write_error(error: &IrError, out: &mut Lowering<'_>) -> u16 {
             match native {
                 Some(native) if known => out.put("type", native),
                 Some(native) => {
-                    out.put_as("type", word, &[native.origin], &How::Converted("error_type"));
+                    out.put_as(
+                        "type",
+                        word,
+                        &[native.origin],
+                        &How::Converted("error_type"),
+                    );
                 }
                 None => out.tag("type", word),
             }

@@ -10,7 +10,7 @@ use abp_dialect::{DialectError, How, Item};
 use abp_json::{Kind, Limits, Tape};
 
 use super::parts_in::{block, read_content};
-use super::settle_nulls;
+use super::settle_empty;
 use crate::wire;
 
 /// Reads the input of a request.
@@ -80,7 +80,7 @@ pub(super) fn read_arguments(arguments: Item<'_>) -> Result<IrToolInput, Dialect
 
 fn read_input_item(item: Item<'_>, messages: &mut Vec<IrMessage>) -> Result<(), DialectError> {
     let item = item.object()?;
-    settle_nulls(item);
+    settle_empty(item);
     let kind = item_kind(item);
     let role = match kind.as_ref() {
         "message" => message_role(item).unwrap_or(IrRole::Assistant),

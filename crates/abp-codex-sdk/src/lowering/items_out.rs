@@ -8,7 +8,7 @@ use abp_core::ir::{
 use abp_dialect::{How, Lowering};
 
 use super::parts_out::{drop_foreign, write_part};
-use super::{Run, is_own, put_own, runs, same_spelling};
+use super::{Run, is_own, messages, put_own, runs, same_spelling};
 use crate::wire;
 
 /// Writes messages as items of an array.
@@ -65,6 +65,10 @@ fn custom_calls(messages: &[IrMessage]) -> BTreeSet<&str> {
 fn write_message(message: &IrMessage, custom: &BTreeSet<&str>, out: &mut Lowering<'_>) {
     for run in runs(&message.content) {
         match run {
+            Run::Parts(parts) if message.role == IrRole::Assistant => {
+                let items = messages(parts, out.source());
+                items.for_each(|parts| write_message_item(message, parts, out));
+            }
             Run::Parts(parts) => write_message_item(message, parts, out),
             Run::Reasoning(thoughts) if is_own(out.source()) => write_reasoning(thoughts, out),
             Run::Reasoning(thoughts) => thoughts.iter().for_each(|block| drop_thought(block, out)),
@@ -83,7 +87,9 @@ fn write_message_item(message: &IrMessage, parts: &[IrBlock], out: &mut Lowering
                 write_joined(parts, out);
             }
             _ => out.put_array("content", |out| {
-                parts.iter().for_each(|block| write_part(block, message.role, out));
+                parts
+                    .iter()
+                    .for_each(|block| write_part(block, message.role, out));
             }),
         }
         put_own(&message.vendor, &[], out);
@@ -114,8 +120,7 @@ fn write_joined(parts: &[IrBlock], out: &mut Lowering<'_>) {
         IrContentBlock::Text { text, .. } => Some(text),
         _ => None,
     });
-    let (texts, origins): (Vec<_>, Vec<_>) =
-        texts.map(|text| (text.as_str(), text.origin)).unzip();
+    let (texts, origins): (Vec<_>, Vec<_>) = texts.map(|text| (text.as_str(), text.origin)).unzip();
     let how = match texts.len() {
         1 => How::AsIs,
         _ => How::degraded("text_blocks_joined", "the target takes plain strings only"),
@@ -132,7 +137,10 @@ fn write_reasoning(thoughts: &[IrBlock], out: &mut Lowering<'_>) {
         _ => None,
     };
     let texts = |kind| -> Vec<Leaf<String>> {
-        thoughts.iter().filter_map(|block| text_of(block, kind)).collect()
+        thoughts
+            .iter()
+            .filter_map(|block| text_of(block, kind))
+            .collect()
     };
     out.object(|out| {
         out.tag("type", "reasoning");
@@ -148,7 +156,12 @@ fn write_reasoning(thoughts: &[IrBlock], out: &mut Lowering<'_>) {
             out.put_opt("encrypted_content", encrypted.as_ref());
             put_own(vendor, &[], out);
         }
-        write_thoughts("summary", "summary_text", &texts(IrThinkingKind::Summary), out);
+        write_thoughts(
+            "summary",
+            "summary_text",
+            &texts(IrThinkingKind::Summary),
+            out,
+        );
         let raw = texts(IrThinkingKind::Raw);
         if !raw.is_empty() {
             write_thoughts("content", "reasoning_text", &raw, out);
@@ -157,7 +170,12 @@ fn write_reasoning(thoughts: &[IrBlock], out: &mut Lowering<'_>) {
 }
 
 /// Writes the texts of a reasoning item.
-pub(super) fn write_thoughts(key: &str, kind: &str, texts: &[Leaf<String>], out: &mut Lowering<'_>) {
+pub(super) fn write_thoughts(
+    key: &str,
+    kind: &str,
+    texts: &[Leaf<String>],
+    out: &mut Lowering<'_>,
+) {
     out.put_array(key, |out| {
         for text in texts {
             out.object(|out| {
@@ -226,7 +244,10 @@ fn write_call(block: &IrBlock, out: &mut Lowering<'_>) {
         return;
     };
     let own = is_own(out.source());
-    drop_proofs([signature.as_ref(), None, item_id.as_ref().filter(|_| !own)], out);
+    drop_proofs(
+        [signature.as_ref(), None, item_id.as_ref().filter(|_| !own)],
+        out,
+    );
     out.object(|out| {
         out.tag("type", call_type(input));
         out.put_opt("id", item_id.as_ref().filter(|_| own));
@@ -272,8 +293,14 @@ fn write_result(block: &IrBlock, custom: &BTreeSet<&str>, out: &mut Lowering<'_>
     else {
         return;
     };
-    let is_custom = tool_use_id.as_ref().is_some_and(|id| custom.contains(id.as_str()));
-    let kind = if is_custom { "custom_tool_call_output" } else { "function_call_output" };
+    let is_custom = tool_use_id
+        .as_ref()
+        .is_some_and(|id| custom.contains(id.as_str()));
+    let kind = if is_custom {
+        "custom_tool_call_output"
+    } else {
+        "function_call_output"
+    };
     let failed = is_error.as_ref().filter(|failed| failed.value);
     if let (Some(flag), None) = (is_error, failed) {
         out.note(flag.origin, How::Converted("no_error"));
@@ -293,7 +320,9 @@ fn write_result(block: &IrBlock, custom: &BTreeSet<&str>, out: &mut Lowering<'_>
                 if let Some(failed) = failed {
                     write_failure_part(failed, out);
                 }
-                blocks.iter().for_each(|block| write_part(block, IrRole::Tool, out));
+                blocks
+                    .iter()
+                    .for_each(|block| write_part(block, IrRole::Tool, out));
             }),
         }
         put_own(&block.vendor, &[], out);
@@ -317,7 +346,12 @@ fn write_output_text(block: &IrBlock, failed: Option<&Leaf<bool>>, out: &mut Low
         None => out.put_as("output", text, &[origin], &how),
         Some(failed) => {
             let marked = format!("Error: {text}");
-            out.put_as("output", &marked, &[origin, failed.origin], &error_as_text());
+            out.put_as(
+                "output",
+                &marked,
+                &[origin, failed.origin],
+                &error_as_text(),
+            );
         }
     }
 }
@@ -330,5 +364,8 @@ fn write_failure_part(failed: &Leaf<bool>, out: &mut Lowering<'_>) {
 }
 
 fn error_as_text() -> How {
-    How::degraded("is_error", "an answer has no flag for errors; its text says it")
+    How::degraded(
+        "is_error",
+        "an answer has no flag for errors; its text says it",
+    )
 }

@@ -6,7 +6,7 @@ use abp_core::ir::{
 use abp_dialect::{DialectError, Item};
 use abp_json::Kind;
 
-use super::settle_nulls;
+use super::settle_empty;
 
 /// Reads content: a string, or a list of parts. Returns whether it was a string.
 pub(super) fn read_content(content: Item<'_>) -> Result<(Vec<IrBlock>, bool), DialectError> {
@@ -27,7 +27,7 @@ pub(super) fn read_content(content: Item<'_>) -> Result<(Vec<IrBlock>, bool), Di
 /// Reads a part of a message's content.
 pub(crate) fn read_part(part: Item<'_>) -> Result<IrBlock, DialectError> {
     let part = part.object()?;
-    settle_nulls(part);
+    settle_empty(part);
     let kind = part.tag_of("type").unwrap_or_default();
     let mut vendor = part.vendor_fields(&["prompt_cache_breakpoint"]);
     let body = match kind.as_ref() {

@@ -3,7 +3,7 @@
 use abp_core::ir::{
     IrBlock, IrCitation, IrContentBlock, IrMedia, IrMediaData, IrRole, IrVendorField, Leaf, Origin,
 };
-use abp_dialect::{How, Lowering};
+use abp_dialect::{Dialect, How, Lowering};
 
 use super::{is_own, put_own, same_spelling, same_vendor};
 
@@ -12,11 +12,22 @@ pub(super) fn write_part(block: &IrBlock, role: IrRole, out: &mut Lowering<'_>) 
     let assistant = role == IrRole::Assistant;
     match &block.body {
         IrContentBlock::Text { text, citations } => {
-            let kind = if assistant { "output_text" } else { "input_text" };
+            let kind = if assistant {
+                "output_text"
+            } else {
+                "input_text"
+            };
             write_text(kind, text, citations, &block.vendor, out);
         }
         IrContentBlock::Json { value } => out.object(|out| {
-            out.tag("type", if assistant { "output_text" } else { "input_text" });
+            out.tag(
+                "type",
+                if assistant {
+                    "output_text"
+                } else {
+                    "input_text"
+                },
+            );
             let how = How::Converted("json_in_text");
             out.put_as("text", value.text(), &[value.origin], &how);
         }),
@@ -68,7 +79,10 @@ pub(crate) fn write_citation(citation: &IrCitation, out: &mut Lowering<'_>) {
     let how = if same_spelling(out.source()) {
         How::Converted("citation")
     } else {
-        How::degraded("citation", "only the address, the title and the range have a form")
+        How::degraded(
+            "citation",
+            "only the address, the title and the range have a form",
+        )
     };
     out.note(citation.native.origin, how);
     out.object(|out| {
@@ -103,7 +117,10 @@ pub(super) fn write_annotations(citations: &[IrCitation], out: &mut Lowering<'_>
         }
     }
     out.put_array("annotations", |out| {
-        for citation in citations.iter().filter(|known| has_citation_form(known, own)) {
+        for citation in citations
+            .iter()
+            .filter(|known| has_citation_form(known, own))
+        {
             write_citation(citation, out);
         }
     });
@@ -122,8 +139,12 @@ fn write_text(
         if !citations.is_empty() {
             write_annotations(citations, out);
         }
-        // What belongs to the message around is on its first part.
-        put_own(vendor, &["id", "phase", "status"], out);
+        out.put_vendor(vendor, |from, name| match from {
+            // What belongs to the message around is on its first part.
+            Dialect::Codex => !["id", "phase", "status"].contains(&name),
+            Dialect::OpenAi => name == "prompt_cache_breakpoint",
+            _ => false,
+        });
     });
 }
 
@@ -239,7 +260,10 @@ fn default_filename(media: &IrMedia) -> &'static str {
 }
 
 fn drop_media_type(media: &IrMedia, out: &mut Lowering<'_>) {
-    let origin = media.media_type.as_ref().map_or(Origin::Host, |known| known.origin);
+    let origin = media
+        .media_type
+        .as_ref()
+        .map_or(Origin::Host, |known| known.origin);
     out.drop(origin, "media_type", "the vendor finds the media type out");
 }
 

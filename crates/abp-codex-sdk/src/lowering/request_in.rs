@@ -9,13 +9,13 @@ use abp_dialect::{DialectError, How, Item};
 use abp_json::Kind;
 
 use super::items_in::read_input;
-use super::settle_nulls;
+use super::settle_empty;
 use crate::wire;
 
 /// Reads a request.
 pub(crate) fn read_request(root: Item<'_>) -> Result<IrConversation, DialectError> {
     let root = root.object()?;
-    settle_nulls(root);
+    settle_empty(root);
     let mut settings = read_settings(root)?;
     let mut messages = Vec::new();
     if let Some(instructions) = root.some("instructions") {
@@ -93,7 +93,7 @@ fn read_settings(root: Item<'_>) -> Result<IrSettings, DialectError> {
 
 fn read_reasoning(reasoning: Item<'_>) -> Result<IrReasoning, DialectError> {
     let reasoning = reasoning.object()?;
-    settle_nulls(reasoning);
+    settle_empty(reasoning);
     Ok(IrReasoning {
         effort: reasoning.opt_text("effort")?,
         summary: reasoning.opt_text("summary")?,
@@ -109,7 +109,7 @@ fn read_text_settings(text: Item<'_>, settings: &mut IrSettings) -> Result<(), D
         return Ok(());
     };
     let format = format.object()?;
-    settle_nulls(format);
+    settle_empty(format);
     let kind = match format.tag_of("type").unwrap_or_default().as_ref() {
         "text" => IrResponseFormatKind::Text,
         "json_object" => IrResponseFormatKind::JsonObject,
@@ -178,14 +178,18 @@ fn read_allowed(choice: Item<'_>) -> Option<IrToolChoiceMode> {
         let is_named = matches!(kind.as_ref(), "function" | "custom");
         is_named.then(|| tool.get("name")?.text().ok())?
     };
-    let names = choice.some("tools")?.items().map(named).collect::<Option<_>>()?;
+    let names = choice
+        .some("tools")?
+        .items()
+        .map(named)
+        .collect::<Option<_>>()?;
     let required = choice.tag_of("mode").as_deref() == Some("required");
     Some(IrToolChoiceMode::Allowed { names, required })
 }
 
 fn read_tool(tool: Item<'_>) -> Result<IrToolDefinition, DialectError> {
     let tool = tool.object()?;
-    settle_nulls(tool);
+    settle_empty(tool);
     let kind = tool.tag_of("type");
     match kind.as_deref() {
         Some("function") | None => Ok(IrToolDefinition {

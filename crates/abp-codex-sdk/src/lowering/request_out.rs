@@ -20,20 +20,28 @@ pub(crate) fn write_request(conversation: &IrConversation, out: &mut Lowering<'_
         settings,
         usage: _,
     } = conversation;
+    let (instructions, input) = split_instructions(messages, out);
+    let has = [instructions.is_some(), !input.is_empty(), !tools.is_empty()];
+    let is_copied = |section: &str| settings.vendor.iter().any(|field| field.name == section);
+    // A section that says nothing has no other trace in the representation than its copy.
+    let written: Vec<_> = wire::SECTIONS
+        .into_iter()
+        .zip(has)
+        .filter(|(section, has)| *has || !is_copied(section))
+        .map(|(section, _)| section)
+        .collect();
     out.object(|out| {
-        let is_empty_section =
-            |name: &&str| settings.vendor.iter().any(|field| field.name == *name);
-        let (empty, written): (Vec<_>, Vec<_>) =
-            wire::SECTIONS.into_iter().partition(is_empty_section);
         if !out.copy_native_members(&written) {
             write_settings(settings, tools, out);
         }
-        let input = write_instructions(messages, out);
-        // The source has what says nothing in its place, and it was copied.
-        if !(out.native() && input.is_empty()) {
+        if let Some((message, text)) = instructions {
+            put_text("instructions", message, text, out);
+        }
+        // Only this dialect has requests without a conversation.
+        if !(is_own(out.source()) && input.is_empty()) {
             write_input(input, out);
         }
-        if !tools.is_empty() && !(out.native() && empty.contains(&"tools")) {
+        if !tools.is_empty() {
             out.put_array("tools", |out| {
                 tools.iter().for_each(|tool| write_tool(tool, out));
             });
@@ -41,21 +49,19 @@ pub(crate) fn write_request(conversation: &IrConversation, out: &mut Lowering<'_
     });
 }
 
-/// Writes the instructions outside the conversation, if it starts with some that fit. Returns the
-/// rest.
-fn write_instructions<'m>(
+/// A message that is a member of the request itself, and its text.
+type Instructions<'m> = Option<(&'m IrMessage, &'m Leaf<String>)>;
+
+/// The instructions outside the conversation, if it starts with some that fit, and the rest.
+fn split_instructions<'m>(
     messages: &'m [IrMessage],
-    out: &mut Lowering<'_>,
-) -> &'m [IrMessage] {
-    let Some((first, rest)) = messages.split_first() else {
-        return messages;
-    };
-    match instructions_text(first, out) {
-        Some(text) => {
-            put_text("instructions", first, text, out);
-            rest
-        }
-        None => messages,
+    out: &Lowering<'_>,
+) -> (Instructions<'m>, &'m [IrMessage]) {
+    let first = messages.split_first();
+    let found = first.and_then(|(first, rest)| Some((first, instructions_text(first, out)?, rest)));
+    match found {
+        Some((first, text, rest)) => (Some((first, text)), rest),
+        None => (None, messages),
     }
 }
 

@@ -8,14 +8,14 @@ use abp_dialect::{Dialect, DialectError, Item};
 use abp_json::Kind;
 
 use super::items_in::{item_kind, model_blocks};
-use super::settle_nulls;
+use super::settle_empty;
 use crate::wire;
 
 /// Reads an answer.
 pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> {
     let root = root.object()?;
     let object = root.tag_of("object");
-    settle_nulls(root);
+    settle_empty(root);
     let Some(output) = root.some("output") else {
         return Err(DialectError::NotThis {
             dialect: Dialect::Codex,
@@ -27,6 +27,9 @@ pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> 
         text.repeats();
     }
     let mut vendor = root.vendor_fields(wire::RESPONSE_VENDOR);
+    if object.is_some_and(|object| object != "response") {
+        vendor.extend(root.vendor_fields(&["object"]));
+    }
     let content = read_output(output)?;
     let finish = read_finish(root, completed_reason(&content), &mut vendor)?;
     let message = IrMessage {
@@ -56,7 +59,7 @@ fn read_output(output: Item<'_>) -> Result<Vec<IrBlock>, DialectError> {
     let mut blocks = Vec::new();
     for item in output.array()? {
         let item = item.object()?;
-        settle_nulls(item);
+        settle_empty(item);
         blocks.append(&mut model_blocks(item, &item_kind(item))?.0);
     }
     Ok(blocks)
@@ -101,7 +104,10 @@ fn completed_reason(content: &[IrBlock]) -> IrFinishReason {
 fn read_incomplete(response: Item<'_>, status: Item<'_>) -> Result<IrFinish, DialectError> {
     let details = response.some("incomplete_details");
     let Some(reason) = details.and_then(|details| details.some("reason")) else {
-        return Ok(IrFinish::new(IrFinishReason::Incomplete, Some(status.text()?)));
+        return Ok(IrFinish::new(
+            IrFinishReason::Incomplete,
+            Some(status.text()?),
+        ));
     };
     status.structure();
     let word = reason.text()?;
@@ -111,7 +117,7 @@ fn read_incomplete(response: Item<'_>, status: Item<'_>) -> Result<IrFinish, Dia
 /// Reads what an answer used. The counts include cached and reasoning tokens already.
 pub(crate) fn read_usage(usage: Item<'_>) -> Result<IrUsage, DialectError> {
     let usage = usage.object()?;
-    settle_nulls(usage);
+    settle_empty(usage);
     let detail = |group: &str, key: &str| match usage.some(group) {
         Some(details) if details.kind() == Kind::Object => details.opt_count(key),
         _ => Ok(None),

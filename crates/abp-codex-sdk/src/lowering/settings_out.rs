@@ -1,9 +1,8 @@
 //! Writing how an answer should be made.
 
 use abp_core::ir::{
-    IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind, IrSettings,
-    IrToolChoice, IrToolChoiceMode, IrToolDefinition, IrToolKind, IrVendorField, Leaf, Origin,
-    RawJson,
+    IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind, IrSettings, IrToolChoice,
+    IrToolChoiceMode, IrToolDefinition, IrToolKind, IrVendorField, Leaf, Origin, RawJson,
 };
 use abp_dialect::{Dialect, How, Lowering, WireFamily};
 
@@ -86,10 +85,20 @@ pub(super) fn write_settings(
 fn write_model(model: Option<&Leaf<String>>, out: &mut Lowering<'_>) {
     match (out.profile().model.as_deref(), model) {
         (Some(alias), Some(model)) => {
-            out.put_as("model", alias, &[model.origin], &How::Converted("model_alias"));
+            out.put_as(
+                "model",
+                alias,
+                &[model.origin],
+                &How::Converted("model_alias"),
+            );
         }
         (Some(alias), None) => {
-            out.made("model", alias, "model_alias", "the target asks for this model");
+            out.made(
+                "model",
+                alias,
+                "model_alias",
+                "the target asks for this model",
+            );
         }
         (None, model) => out.put_opt("model", model),
     }
@@ -97,7 +106,11 @@ fn write_model(model: Option<&Leaf<String>>, out: &mut Lowering<'_>) {
 
 fn write_max_tokens(max_tokens: Option<&Leaf<RawJson>>, out: &mut Lowering<'_>) {
     match max_tokens {
-        Some(limit) if limit.as_u64().is_some_and(|limit| limit < wire::MIN_OUTPUT_TOKENS) => {
+        Some(limit)
+            if limit
+                .as_u64()
+                .is_some_and(|limit| limit < wire::MIN_OUTPUT_TOKENS) =>
+        {
             let how = How::degraded("max_tokens_minimum", "fewer than 16 tokens are refused");
             out.put_as(
                 "max_output_tokens",
@@ -155,11 +168,7 @@ fn write_include(logprobs: Option<&Leaf<bool>>, vendor: &[IrVendorField], out: &
 }
 
 /// The form of the text: its format, and how wordy it should be.
-fn write_text(
-    format: Option<&IrResponseFormat>,
-    vendor: &[IrVendorField],
-    out: &mut Lowering<'_>,
-) {
+fn write_text(format: Option<&IrResponseFormat>, vendor: &[IrVendorField], out: &mut Lowering<'_>) {
     let source = out.source();
     let known = |field: &&IrVendorField| match field.name.as_str() {
         "verbosity" => same_spelling(source),
@@ -203,7 +212,12 @@ fn write_format(format: &IrResponseFormat, out: &mut Lowering<'_>) {
         {
             match name {
                 Some(name) => out.put("name", name),
-                None => out.made("name", "answer", "schema_name_default", "a schema needs a name"),
+                None => out.made(
+                    "name",
+                    "answer",
+                    "schema_name_default",
+                    "a schema needs a name",
+                ),
             }
             out.put_opt("description", description.as_ref());
             match schema {
@@ -263,7 +277,11 @@ fn write_effort(reasoning: &IrReasoning, out: &mut Lowering<'_>) {
         out.note(mode.origin, How::Converted("reasoning_mode"));
     }
     if let (Some(off), Some(_)) = (off, effort) {
-        out.drop(off.origin, "reasoning_mode", "the effort says how much to reason");
+        out.drop(
+            off.origin,
+            "reasoning_mode",
+            "the effort says how much to reason",
+        );
     }
 }
 

@@ -4,18 +4,19 @@
 //! done. Pieces count; a whole is used where there were none, as some servers send no pieces and some
 //! send no items in the end.
 
+mod whole;
+
 use std::collections::BTreeMap;
 
 use abp_core::ir::{
-    IrBlock, IrBlockStart, IrContentBlock, IrDelta, IrError, IrErrorKind, IrFinish,
-    IrFinishReason, IrThinkingKind, IrToolInput, Leaf,
+    IrBlockStart, IrDelta, IrError, IrErrorKind, IrFinish, IrFinishReason, IrThinkingKind, Leaf,
 };
-use abp_dialect::{Dialect, DialectError, How, Item, StreamDecoder};
+use abp_dialect::{Dialect, DialectError, Item, StreamDecoder};
 
 use crate::lowering::{
-    item_kind, model_blocks, read_citation, read_failure, read_finish, read_part, read_usage,
-    settle_nulls,
+    item_kind, read_citation, read_failure, read_finish, read_usage, settle_empty,
 };
+use crate::stream::slot::{Place, Slot, append, count, output_index, place};
 use crate::wire::{self, Streamed};
 
 /// Reads the events of one answer.
@@ -28,26 +29,6 @@ pub(crate) struct Decoder {
     refused: bool,
     next_block: u32,
     items: BTreeMap<u64, Vec<Slot>>,
-}
-
-/// A part of an open item that has a block.
-#[derive(Debug)]
-struct Slot {
-    place: Place,
-    block: u32,
-    open: bool,
-    /// How many bytes of it came in pieces.
-    streamed: usize,
-    /// Whether any of its sources came.
-    cited: bool,
-}
-
-/// Where in its item a part is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Content(u64),
-    Summary(u64),
-    Call,
 }
 
 impl StreamDecoder for Decoder {
@@ -117,7 +98,9 @@ impl Decoder {
                 self.cited(data, deltas);
                 Ok(())
             }
-            "response.completed" | "response.incomplete" | "response.failed"
+            "response.completed"
+            | "response.incomplete"
+            | "response.failed"
             | "response.cancelled" => self.finish(kind, data.need("response")?, deltas),
             "error" => self.fail(data, deltas),
             "keepalive" | "ping" => {
@@ -136,18 +119,14 @@ impl Decoder {
         }
     }
 
-    fn begin(
-        &mut self,
-        response: Item<'_>,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
+    fn begin(&mut self, response: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
         let response = response.object()?;
         if self.started {
             response.repeats();
             return Ok(());
         }
         self.started = true;
-        settle_nulls(response);
+        settle_empty(response);
         for key in ["object", "status", "output", "output_text"] {
             if let Some(member) = response.get(key) {
                 member.repeats();
@@ -184,7 +163,10 @@ impl Decoder {
             item_id: item.opt_text("id")?,
         };
         self.open(output_index(data), Place::Call, start, deltas);
-        match (self.slot(output_index(data), Place::Call), item.some(member)) {
+        match (
+            self.slot(output_index(data), Place::Call),
+            item.some(member),
+        ) {
             (Some(slot), Some(input)) => slot.catch_up(input, deltas),
             _ => Ok(()),
         }
@@ -255,11 +237,7 @@ impl Decoder {
         }
     }
 
-    fn part_done(
-        &mut self,
-        data: Item<'_>,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
+    fn part_done(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
         data.repeats();
         let index = output_index(data);
         let place = match count(data, "summary_index") {
@@ -272,11 +250,7 @@ impl Decoder {
         }
     }
 
-    fn item_done(
-        &mut self,
-        data: Item<'_>,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
+    fn item_done(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
         self.any_item = true;
         let item = data.need("item")?.object()?;
         let slots = self.items.remove(&output_index(data)).unwrap_or_default();
@@ -286,68 +260,6 @@ impl Decoder {
         }
         item.repeats();
         self.reconcile(item, slots, deltas)
-    }
-
-    /// Brings out what an item has and its pieces had not, and closes its blocks.
-    fn reconcile(
-        &mut self,
-        item: Item<'_>,
-        mut slots: Vec<Slot>,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
-        for (key, place) in [
-            ("summary", Place::Summary as fn(u64) -> Place),
-            ("content", Place::Content),
-        ] {
-            let parts = item.some(key).into_iter().flat_map(Item::items);
-            for (index, part) in (0..).zip(parts) {
-                match slots.iter_mut().find(|slot| slot.place == place(index)) {
-                    Some(slot) => slot.complete(part, deltas)?,
-                    None => self.emit_part(part, deltas)?,
-                }
-            }
-        }
-        for slot in &mut slots {
-            slot.complete(item, deltas)?;
-        }
-        if let Some(encrypted) = item.opt_text("encrypted_content")? {
-            // The ciphertext comes last, when its item's blocks are under way already.
-            let block = IrContentBlock::Thinking {
-                text: Leaf::from(""),
-                kind: IrThinkingKind::Summary,
-                signature: None,
-                encrypted: Some(encrypted),
-                item_id: None,
-            };
-            self.emit(block.into(), deltas);
-        }
-        // A message's phase has no place in a stream; the mark names it in the ledger.
-        drop(item.vendor_fields(&["phase"]));
-        Ok(())
-    }
-
-    fn emit_part(
-        &mut self,
-        part: Item<'_>,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
-        let kind = match part.get("type").and_then(|kind| kind.view().as_str()).as_deref() {
-            Some("summary_text") => IrThinkingKind::Summary,
-            Some("reasoning_text") => IrThinkingKind::Raw,
-            _ => {
-                self.emit(read_part(part)?, deltas);
-                return Ok(());
-            }
-        };
-        let block = IrContentBlock::Thinking {
-            text: part.need("text")?.text()?,
-            kind,
-            signature: None,
-            encrypted: None,
-            item_id: None,
-        };
-        self.emit(block.into(), deltas);
-        Ok(())
     }
 
     fn finish(
@@ -361,10 +273,12 @@ impl Decoder {
             self.begin(response, deltas)?;
         }
         self.close_all(deltas);
-        settle_nulls(response);
+        settle_empty(response);
         let told = ["created_at", "id", "model", "object", "output_text"];
         let known = told.iter().chain(wire::RESPONSE_VENDOR);
-        known.filter_map(|key| response.get(key)).for_each(Item::repeats);
+        known
+            .filter_map(|key| response.get(key))
+            .for_each(Item::repeats);
         self.finish_output(response, deltas)?;
         self.over = true;
         if let Some(usage) = response.some("usage") {
@@ -463,13 +377,7 @@ impl Decoder {
         self.open(index, place, start, deltas);
     }
 
-    fn open(
-        &mut self,
-        index: u64,
-        place: Place,
-        start: IrBlockStart,
-        deltas: &mut Vec<IrDelta>,
-    ) {
+    fn open(&mut self, index: u64, place: Place, start: IrBlockStart, deltas: &mut Vec<IrDelta>) {
         let block = self.start(start, deltas);
         self.items.entry(index).or_default().push(Slot {
             place,
@@ -504,125 +412,6 @@ impl Decoder {
             slot.close(deltas);
         }
     }
-
-    fn emit_item(
-        &mut self,
-        item: Item<'_>,
-        kind: &str,
-        deltas: &mut Vec<IrDelta>,
-    ) -> Result<(), DialectError> {
-        settle_nulls(item);
-        for block in model_blocks(item, kind)?.0 {
-            self.emit(block, deltas);
-        }
-        Ok(())
-    }
-
-    /// A whole block at once.
-    fn emit(&mut self, block: IrBlock, deltas: &mut Vec<IrDelta>) {
-        let (start, text, citations) = match block.body {
-            IrContentBlock::Text { text, citations } => (IrBlockStart::Text, text, citations),
-            IrContentBlock::Refusal { text } => (IrBlockStart::Refusal, text, Vec::new()),
-            IrContentBlock::Thinking {
-                text,
-                kind,
-                encrypted,
-                item_id,
-                ..
-            } => {
-                let start = IrBlockStart::Thinking {
-                    kind,
-                    item_id,
-                    encrypted,
-                };
-                (start, text, Vec::new())
-            }
-            IrContentBlock::ToolUse {
-                id,
-                name,
-                input,
-                item_id,
-                ..
-            } => {
-                let custom = matches!(input, IrToolInput::Text(_));
-                let text = match input {
-                    IrToolInput::Json(json) => Leaf::new(json.value.into_text(), json.origin),
-                    IrToolInput::Text(text) | IrToolInput::Invalid(text) => text,
-                };
-                let start = IrBlockStart::ToolUse {
-                    id,
-                    name,
-                    custom,
-                    item_id,
-                };
-                (start, text, Vec::new())
-            }
-            IrContentBlock::Opaque { kind, native } => {
-                let start = IrBlockStart::Opaque { kind, native };
-                (start, Leaf::from(""), Vec::new())
-            }
-            // Items of the model's side are nothing else.
-            _ => return,
-        };
-        let number = self.start(start, deltas);
-        if !text.is_empty() {
-            deltas.push(append(number, text));
-        }
-        deltas.extend(citations.into_iter().map(|citation| IrDelta::Citation {
-            choice: 0,
-            block: number,
-            citation,
-        }));
-        deltas.push(stop(number));
-    }
-}
-
-impl Slot {
-    /// Closes the block; brings out first what a part, or a call's item, has and its pieces had not.
-    fn complete(&mut self, part: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
-        if !self.open {
-            return Ok(());
-        }
-        let members = match self.place {
-            Place::Call => ["arguments", "input"],
-            Place::Content(_) | Place::Summary(_) => ["text", "refusal"],
-        };
-        if let Some(text) = members.iter().find_map(|key| part.some(key)) {
-            self.catch_up(text, deltas)?;
-        }
-        if !self.cited {
-            let annotations = part.some("annotations").into_iter().flat_map(Item::items);
-            deltas.extend(annotations.map(|annotation| IrDelta::Citation {
-                choice: 0,
-                block: self.block,
-                citation: read_citation(annotation),
-            }));
-        }
-        self.close(deltas);
-        Ok(())
-    }
-
-    /// Brings out the whole where there were no pieces. A whole that is not the sum of its pieces is
-    /// remarked on: what was sent cannot be taken back.
-    fn catch_up(&mut self, whole: Item<'_>, deltas: &mut Vec<IrDelta>) -> Result<(), DialectError> {
-        let text = whole.text()?;
-        if self.streamed == text.len() {
-            whole.repeats();
-        } else if self.streamed == 0 {
-            self.streamed = text.len();
-            deltas.push(append(self.block, text));
-        } else {
-            let reason = "the whole is not what the pieces make";
-            whole.note(How::degraded("stream_differs", reason));
-        }
-        Ok(())
-    }
-
-    fn close(&mut self, deltas: &mut Vec<IrDelta>) {
-        if std::mem::take(&mut self.open) {
-            deltas.push(stop(self.block));
-        }
-    }
 }
 
 fn failure_of(response: Item<'_>) -> Result<IrError, DialectError> {
@@ -641,34 +430,5 @@ fn failure_of(response: Item<'_>) -> Result<IrError, DialectError> {
             request_id: None,
             vendor: Vec::new(),
         }),
-    }
-}
-
-fn append(block: u32, text: Leaf<String>) -> IrDelta {
-    IrDelta::Append {
-        choice: 0,
-        block,
-        text,
-    }
-}
-
-fn stop(block: u32) -> IrDelta {
-    IrDelta::BlockStop { choice: 0, block }
-}
-
-fn count(data: Item<'_>, key: &str) -> Option<u64> {
-    data.get(key)?.view().as_u64()
-}
-
-fn output_index(data: Item<'_>) -> u64 {
-    count(data, "output_index").unwrap_or_default()
-}
-
-fn place(streamed: Streamed, data: Item<'_>) -> Place {
-    let index = streamed.index().and_then(|key| count(data, key)).unwrap_or_default();
-    match streamed {
-        Streamed::Summary => Place::Summary(index),
-        Streamed::Text | Streamed::Refusal | Streamed::Reasoning => Place::Content(index),
-        Streamed::Arguments | Streamed::Input => Place::Call,
     }
 }

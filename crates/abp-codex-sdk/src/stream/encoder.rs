@@ -1,23 +1,22 @@
 //! Writing a streamed answer.
 
+mod ending;
+
 use std::collections::BTreeMap;
 
 use abp_core::ir::{
-    IrBlock, IrBlockStart, IrCitation, IrContentBlock, IrDelta, IrError, IrFinish, IrFinishReason,
-    IrRange, IrThinkingKind, IrToolInput, IrUsage, IrVendorField, Leaf, Origin, RawJson,
+    IrBlock, IrBlockStart, IrCitation, IrContentBlock, IrDelta, IrFinish, IrThinkingKind,
+    IrToolInput, IrUsage, IrVendorField, Leaf, Origin,
 };
-use abp_dialect::{EventSink, Exchange, How, Lowering, StreamEncoder, Verdict};
+use abp_dialect::{EventSink, Exchange, How, Lowering, StreamEncoder};
 
+use super::origins::{choice_of, drop_choice, drop_part, forget_block, without_origins};
 use super::output::{Part, StreamedItem};
 use crate::lowering::{
-    Head, constant, has_citation_form, is_own, item_prefix, refusal, shown_kind,
-    thinking_how, write_citation, write_echo, write_ending, write_head, write_item,
-    write_output_part, write_usage,
+    Head, constant, has_citation_form, is_own, item_prefix, shown_kind, thinking_how,
+    write_citation, write_echo, write_head, write_item, write_output_part,
 };
-use crate::wire::{self, Ending, Streamed};
-
-/// The number of a block that ABP adds itself.
-const OWN_BLOCK: u32 = u32::MAX;
+use crate::wire::Streamed;
 
 /// Writes the events of one answer.
 #[derive(Debug, Default)]
@@ -119,13 +118,11 @@ impl Encoder {
             IrDelta::BlockStop { block, .. } => self.block_stop(*block, out),
             IrDelta::Finish { finish, .. } => self.finish(finish, out),
             IrDelta::Usage(usage) => self.count(usage, out),
-            IrDelta::Vendor(field) => {
-                if is_own(out.source()) {
-                    let value = out.hold(&field.value);
-                    let name = field.name.clone();
-                    self.vendor.retain(|known| known.name != name);
-                    self.vendor.push(IrVendorField { name, value });
-                }
+            IrDelta::Vendor(field) if is_own(out.source()) => {
+                let value = out.hold(&field.value);
+                let name = field.name.clone();
+                self.vendor.retain(|known| known.name != name);
+                self.vendor.push(IrVendorField { name, value });
             }
             IrDelta::End => self.end(out),
             IrDelta::Error(error) => self.fail(error, out),
@@ -249,8 +246,8 @@ impl Encoder {
                 item_id,
             }
         };
-        let joins = item_id.is_none()
-            && self.items.last().is_some_and(|item| item.admits(streamed));
+        let joins =
+            item_id.is_none() && self.items.last().is_some_and(|item| item.admits(streamed));
         if joins {
             let encrypted = encrypted.filter(|_| is_own(out.source()));
             let encrypted = encrypted.map(|encrypted| out.hold(encrypted));
@@ -323,7 +320,11 @@ impl Encoder {
             Some(id) => id.value.clone(),
             None => {
                 let response = self.head.id.as_ref().map_or("abp", |id| id.as_str());
-                format!("{}_{response}_{}", item_prefix(item.view()), self.items.len())
+                format!(
+                    "{}_{response}_{}",
+                    item_prefix(item.view()),
+                    self.items.len()
+                )
             }
         };
         self.items.push(item);
@@ -332,11 +333,12 @@ impl Encoder {
     fn announce_last(&mut self, out: &mut EventSink<'_>) {
         let index = self.items.len().saturating_sub(1) as u64;
         if let Some(item) = self.items.last() {
-            self.sequence.emit("response.output_item.added", out, |out| {
-                out.tag("output_index", &index);
-                out.key("item");
-                write_item(item.view(), &item.id, "in_progress", out);
-            });
+            self.sequence
+                .emit("response.output_item.added", out, |out| {
+                    out.tag("output_index", &index);
+                    out.key("item");
+                    write_item(item.view(), &item.id, "in_progress", out);
+                });
         }
     }
 
@@ -424,12 +426,13 @@ impl Encoder {
             return;
         };
         let index = item.cite(number, without_origins(citation));
-        self.sequence.emit("response.output_text.annotation.added", out, |out| {
-            write_place(item, at, number, out);
-            out.tag("annotation_index", &index);
-            out.key("annotation");
-            write_citation(citation, out);
-        });
+        self.sequence
+            .emit("response.output_text.annotation.added", out, |out| {
+                write_place(item, at, number, out);
+                out.tag("annotation_index", &index);
+                out.key("annotation");
+                write_citation(citation, out);
+            });
     }
 
     fn block_stop(&mut self, block: u32, out: &mut EventSink<'_>) {
@@ -505,162 +508,6 @@ impl Encoder {
             write_item(item.view(), &item.id, "completed", out);
         });
     }
-
-    fn finish(&mut self, finish: &IrFinish, out: &mut EventSink<'_>) {
-        let IrFinish {
-            reason,
-            native,
-            stop_sequence,
-            details,
-        } = finish;
-        let refused = self.items.iter().flat_map(|item| &item.parts);
-        let says_so = refused.into_iter().any(|part| part.streamed == Streamed::Refusal);
-        if *reason == IrFinishReason::Refusal && !says_so {
-            self.refuse(out);
-        }
-        self.seal(out);
-        let native = native.as_ref().map(|native| {
-            if Ending::of(*reason).1 {
-                out.hold(native)
-            } else {
-                let how = How::degraded("finish_reason", "OpenAI Responses has no such end");
-                out.remark(native.origin, Verdict::Carried(how));
-                Leaf::from(native.value.clone())
-            }
-        });
-        if let Some(text) = stop_sequence {
-            let why = "which text ended the answer has no place";
-            drop_part(text.origin, "stop_sequence", why, out);
-        }
-        if let Some(details) = details {
-            let why = "more about the end has no place";
-            drop_part(details.origin, "finish_details", why, out);
-        }
-        self.finish = Some(IrFinish::new(*reason, native));
-    }
-
-    /// Clients look for a refusal in the content.
-    fn refuse(&mut self, out: &mut EventSink<'_>) {
-        if let IrContentBlock::Refusal { text } = refusal() {
-            self.block_start(OWN_BLOCK, &IrBlockStart::Refusal, out);
-            self.append(OWN_BLOCK, &text, out);
-            self.block_stop(OWN_BLOCK, out);
-        }
-    }
-
-    fn count(&mut self, usage: &IrUsage, out: &mut EventSink<'_>) {
-        let IrUsage {
-            input_tokens,
-            output_tokens,
-            cache_creation_tokens,
-            cache_read_tokens,
-            reasoning_tokens,
-            total_tokens,
-            vendor,
-            origin: _,
-        } = usage;
-        let known = self.usage.get_or_insert_default();
-        let pairs = [
-            (&mut known.input_tokens, input_tokens),
-            (&mut known.output_tokens, output_tokens),
-            (&mut known.cache_creation_tokens, cache_creation_tokens),
-            (&mut known.cache_read_tokens, cache_read_tokens),
-            (&mut known.reasoning_tokens, reasoning_tokens),
-            (&mut known.total_tokens, total_tokens),
-        ];
-        for (kept, new) in pairs {
-            if let Some(new) = new {
-                *kept = Some(out.hold(new));
-            }
-        }
-        if is_own(out.source()) {
-            known.vendor = vendor
-                .iter()
-                .map(|field| IrVendorField {
-                    name: field.name.clone(),
-                    value: out.hold(&field.value),
-                })
-                .collect();
-        }
-    }
-
-    fn end(&mut self, out: &mut EventSink<'_>) {
-        self.seal(out);
-        self.over = true;
-        let broken_off = IrFinish::new(IrFinishReason::Incomplete, None);
-        let finish = self.finish.take().unwrap_or(broken_off);
-        let (ending, _) = Ending::of(finish.reason);
-        self.emit_response(ending.event(), out, |out| write_ending(&finish, out));
-    }
-
-    /// Clients of this dialect pay no attention to a bare `error`; they look for a failed answer.
-    fn fail(&mut self, error: &IrError, out: &mut EventSink<'_>) {
-        let IrError {
-            kind,
-            status: _,
-            message,
-            native,
-            code,
-            param,
-            request_id,
-            vendor: _,
-        } = error;
-        self.over = true;
-        let why = "a failed answer has no place for it";
-        for (leaf, label) in [(param, "error_param"), (request_id, "request_id")] {
-            if let Some(leaf) = leaf {
-                drop_part(leaf.origin, label, why, out);
-            }
-        }
-        let own_code = code.as_ref().filter(|_| is_own(out.source()));
-        let foreign = code.as_ref().filter(|_| own_code.is_none());
-        let native = native.as_ref().map(|native| native.origin);
-        let from = [native, foreign.map(|code| code.origin)].map(Option::unwrap_or_default);
-        self.emit_response("response.failed", out, |out| {
-            out.tag("status", "failed");
-            out.tag("incomplete_details", &constant("null"));
-            out.put_object("error", |out| {
-                match own_code {
-                    Some(code) => {
-                        out.put("code", code);
-                        out.note(from[0], How::Converted("error_code"));
-                    }
-                    None => {
-                        let how = How::Converted("error_code");
-                        out.put_as("code", wire::failure_code(*kind), &from, &how);
-                    }
-                }
-                out.put("message", message);
-            });
-        });
-    }
-
-    /// An event with the whole answer as it is now.
-    fn emit_response(
-        &mut self,
-        event: &'static str,
-        out: &mut EventSink<'_>,
-        write_end: impl FnOnce(&mut Lowering<'_>),
-    ) {
-        let (head, vendor, items, usage) = (&self.head, &self.vendor, &self.items, &self.usage);
-        self.sequence.emit(event, out, |out| {
-            out.put_object("response", |out| {
-                write_head(head, out);
-                write_end(out);
-                write_echo(vendor, out);
-                out.put_array("output", |out| {
-                    for item in items {
-                        let status = if item.done { "completed" } else { "incomplete" };
-                        write_item(item.view(), &item.id, status, out);
-                    }
-                });
-                match usage {
-                    Some(usage) => write_usage(usage, out),
-                    None => out.tag("usage", &constant("null")),
-                }
-            });
-        });
-    }
 }
 
 /// Where in the output an event belongs.
@@ -698,96 +545,4 @@ fn empty_part(streamed: Streamed) -> IrBlock {
         Streamed::Text | Streamed::Arguments | Streamed::Input => IrContentBlock::text(text),
     }
     .into()
-}
-
-/// What was written once is repeated later, when its source is gone.
-fn forget_block(block: &mut IrBlock) {
-    let forget = |leaf: &mut Option<Leaf<String>>| {
-        if let Some(leaf) = leaf {
-            leaf.origin = Origin::Host;
-        }
-    };
-    match &mut block.body {
-        IrContentBlock::Thinking {
-            encrypted, item_id, ..
-        } => [encrypted, item_id].into_iter().for_each(forget),
-        IrContentBlock::ToolUse {
-            id, name, item_id, ..
-        } => {
-            name.origin = Origin::Host;
-            [id, item_id].into_iter().for_each(forget);
-        }
-        IrContentBlock::Opaque { native, .. } => native.origin = Origin::Host,
-        _ => {}
-    }
-}
-
-fn without_origins(citation: &IrCitation) -> IrCitation {
-    let bare = |leaf: &Option<Leaf<String>>| leaf.as_ref().map(|leaf| leaf.value.clone().into());
-    IrCitation {
-        url: bare(&citation.url),
-        title: bare(&citation.title),
-        quote: bare(&citation.quote),
-        range: citation.range.as_ref().map(|range| IrRange {
-            start: range.start.value.into(),
-            end: range.end.value.into(),
-        }),
-        native: Leaf::<RawJson>::from(citation.native.value.clone()),
-    }
-}
-
-fn choice_of(delta: &IrDelta) -> Option<u32> {
-    match delta {
-        IrDelta::Role { choice, .. }
-        | IrDelta::BlockStart { choice, .. }
-        | IrDelta::Append { choice, .. }
-        | IrDelta::Signature { choice, .. }
-        | IrDelta::Citation { choice, .. }
-        | IrDelta::BlockStop { choice, .. }
-        | IrDelta::Finish { choice, .. } => Some(*choice),
-        _ => None,
-    }
-}
-
-/// There is one answer; what belongs to another is left out.
-fn drop_choice(delta: &IrDelta, out: &mut EventSink<'_>) {
-    let origins: Vec<Origin> = match delta {
-        IrDelta::Role { role, .. } => vec![role.origin],
-        IrDelta::BlockStart { start, .. } => start_origins(start),
-        IrDelta::Append { text, .. } => vec![text.origin],
-        IrDelta::Signature { signature, .. } => vec![signature.origin],
-        IrDelta::Citation { citation, .. } => vec![citation.native.origin],
-        IrDelta::Finish { finish, .. } => {
-            finish.native.iter().map(|native| native.origin).collect()
-        }
-        _ => Vec::new(),
-    };
-    for origin in origins {
-        drop_part(origin, "choices", "OpenAI Responses gives one answer", out);
-    }
-}
-
-fn start_origins(start: &IrBlockStart) -> Vec<Origin> {
-    let texts = match start {
-        IrBlockStart::Thinking {
-            item_id, encrypted, ..
-        } => vec![item_id.as_ref(), encrypted.as_ref()],
-        IrBlockStart::RedactedThinking { data } => vec![Some(data)],
-        IrBlockStart::ToolUse {
-            id, name, item_id, ..
-        } => vec![id.as_ref(), Some(name), item_id.as_ref()],
-        IrBlockStart::Opaque { native, .. } => return vec![native.origin],
-        _ => Vec::new(),
-    };
-    texts.into_iter().flatten().map(|leaf| leaf.origin).collect()
-}
-
-fn drop_part(
-    origin: Origin,
-    label: &'static str,
-    reason: &'static str,
-    out: &mut EventSink<'_>,
-) {
-    let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
 }

@@ -69,15 +69,20 @@ impl StreamedItem {
 
     /// The number of the next part of a kind.
     pub(super) fn next_index(&self, streamed: Streamed) -> u64 {
-        let numbered = self.parts.iter().filter(|part| {
-            part.index.is_some() && part.streamed.index() == streamed.index()
-        });
+        let numbered = self
+            .parts
+            .iter()
+            .filter(|part| part.index.is_some() && part.streamed.index() == streamed.index());
         numbered.count() as u64
     }
 
     /// Adds a piece to a block.
     pub(super) fn append(&mut self, part: usize, piece: &str) {
-        if let Some(text) = self.blocks.get_mut(part).and_then(|block| text_mut(&mut block.body)) {
+        if let Some(text) = self
+            .blocks
+            .get_mut(part)
+            .and_then(|block| text_mut(&mut block.body))
+        {
             text.push_str(piece);
         }
     }

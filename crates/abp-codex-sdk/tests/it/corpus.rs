@@ -9,7 +9,9 @@ use abp_dialect::{Codec, DialectError, Reader};
 use abp_json::{Limits, Tape};
 use serde_json::Value;
 
-use crate::same::{Answer, assert_same, events, recode, rewrite_request, rewrite_response};
+use crate::same::{
+    Answer, Writing, assert_same, events, recode, representation, rewrite_request, rewrite_response,
+};
 
 /// Calls `check` with the name and the text of every recorded file of a kind; returns how many.
 fn for_each(dir: &Path, kind: &str, mut check: impl FnMut(&str, &str)) -> usize {
@@ -32,8 +34,12 @@ fn every_recorded_request_comes_back_the_same() {
         return abp_testkit::skip("recorded Responses requests", "no shared directory");
     };
     let count = for_each(&shared, "request", |name, source| {
-        let written = rewrite_request(source).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_same(name, source, &written);
+        let write = |writing| {
+            rewrite_request(source, writing).unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        assert_same(name, source, &write(Writing::Copied));
+        let read = |text: &str| representation(text, |root| CodexCodec.read_request(root));
+        assert_eq!(read(source), read(&write(Writing::Anew)), "{name}");
     });
     assert!(count > 0, "no requests");
 }
@@ -52,13 +58,20 @@ fn every_recorded_response_comes_back_the_same() {
             let error = CodexCodec.read_error(reader.root(), None).expect(name);
             assert_ne!(error.kind, IrErrorKind::Other, "{name}");
         } else if is("output") {
-            let written = rewrite_response(source).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_same(name, source, &written);
+            let write = |writing| {
+                rewrite_response(source, writing).unwrap_or_else(|error| panic!("{name}: {error}"))
+            };
+            assert_same(name, source, &write(Writing::Copied));
+            let read = |text: &str| representation(text, |root| CodexCodec.read_response(root));
+            assert_eq!(read(source), read(&write(Writing::Anew)), "{name}");
             answers += 1;
         } else {
             // A count of tokens, or an answer of another dialect among the recordings.
             let refused = CodexCodec.read_response(reader.root());
-            assert!(matches!(refused, Err(DialectError::NotThis { .. })), "{name}");
+            assert!(
+                matches!(refused, Err(DialectError::NotThis { .. })),
+                "{name}"
+            );
         }
     });
     assert!(answers > 0, "no answers");
@@ -72,9 +85,15 @@ fn every_recorded_stream_says_the_same_when_encoded_again() {
     let mut streams = 0;
     for_each(&shared, "stream", |name, source| {
         let source = events(source);
-        if !source.iter().any(|(_, data)| data.contains("\"response.created\"")) {
+        if !source
+            .iter()
+            .any(|(_, data)| data.contains("\"response.created\""))
+        {
             let refused = recode(&source);
-            assert!(matches!(refused, Err(DialectError::NotThis { .. })), "{name}");
+            assert!(
+                matches!(refused, Err(DialectError::NotThis { .. })),
+                "{name}"
+            );
             return;
         }
         let (answer, written) = recode(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -88,16 +107,19 @@ fn every_recorded_stream_says_the_same_when_encoded_again() {
 
 impl Answer {
     fn text(&self) -> String {
-        let texts = self.blocks.iter().filter(|(start, _)| *start == IrBlockStart::Text);
+        let texts = self
+            .blocks
+            .iter()
+            .filter(|(start, _)| *start == IrBlockStart::Text);
         texts.map(|(_, text)| text.as_str()).collect()
     }
 }
 
 /// The text of a stream: its pieces one after the other, or that of its items where there are none.
 fn told_text(stream: &[(Option<String>, String)]) -> String {
-    let events = stream.iter().map(|(_, data)| -> Value {
-        serde_json::from_str(data).expect("JSON")
-    });
+    let events = stream
+        .iter()
+        .map(|(_, data)| -> Value { serde_json::from_str(data).expect("JSON") });
     let (mut pieces, mut items) = (String::new(), String::new());
     for event in events {
         match event["type"].as_str() {

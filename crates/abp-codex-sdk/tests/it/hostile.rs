@@ -6,7 +6,7 @@ use abp_json::{Limits, Tape};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::same::{recode, rewrite_request, rewrite_response};
+use crate::same::{Writing, recode, rewrite_request, rewrite_response};
 
 #[test]
 fn what_is_of_the_wrong_kind_is_refused_with_its_place() {
@@ -15,8 +15,14 @@ fn what_is_of_the_wrong_kind_is_refused_with_its_place() {
         (json!({"input": 1}), "/input"),
         (json!({"input": [1]}), "/input/0"),
         (json!({"input": [{"role": "user"}]}), "/input/0/content"),
-        (json!({"input": [{"role": "user", "content": [1]}]}), "/input/0/content/0"),
-        (json!({"input": [{"type": "function_call"}]}), "/input/0/name"),
+        (
+            json!({"input": [{"role": "user", "content": [1]}]}),
+            "/input/0/content/0",
+        ),
+        (
+            json!({"input": [{"type": "function_call"}]}),
+            "/input/0/name",
+        ),
         (json!({"model": 5}), "/model"),
         (json!({"instructions": {}}), "/instructions"),
         (json!({"tools": {}}), "/tools"),
@@ -27,7 +33,8 @@ fn what_is_of_the_wrong_kind_is_refused_with_its_place() {
         (json!({"temperature": "hot"}), "/temperature"),
     ];
     for (source, place) in cases {
-        let problem = rewrite_request(&source.to_string()).expect_err("it is wrong");
+        let problem =
+            rewrite_request(&source.to_string(), Writing::Copied).expect_err("it is wrong");
         let (DialectError::Shape { pointer, .. } | DialectError::Missing { pointer }) = problem
         else {
             panic!("{source}: {problem}");
@@ -52,7 +59,11 @@ fn what_is_unknown_is_no_error() {
         "mood": "good",
     })
     .to_string();
-    crate::same::assert_same("unknown", &source, &rewrite_request(&source).expect("readable"));
+    crate::same::assert_same(
+        "unknown",
+        &source,
+        &rewrite_request(&source, Writing::Copied).expect("readable"),
+    );
 }
 
 #[test]
@@ -61,8 +72,11 @@ fn nesting_is_bounded() {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         format!(r#"{{"input": [{{"type": "x", "deep": {open}{close}}}]}}"#)
     };
-    assert!(rewrite_request(&deep(120)).is_ok());
-    assert!(matches!(rewrite_request(&deep(200)), Err(DialectError::Json(_))));
+    assert!(rewrite_request(&deep(120), Writing::Copied).is_ok());
+    assert!(matches!(
+        rewrite_request(&deep(200), Writing::Copied),
+        Err(DialectError::Json(_))
+    ));
 }
 
 /// A document with something of everything, to be damaged.
@@ -97,7 +111,9 @@ fn damage(value: &mut Value, nth: &mut usize, with: &Value) {
     *nth = nth.wrapping_sub(1);
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| damage(item, nth, with)),
-        Value::Object(members) => members.values_mut().for_each(|item| damage(item, nth, with)),
+        Value::Object(members) => members
+            .values_mut()
+            .for_each(|item| damage(item, nth, with)),
         _ => {}
     }
 }
@@ -113,8 +129,8 @@ proptest! {
             damage(&mut source, &mut place.clone(), &wrong[kind]);
         }
         let text = source.to_string();
-        let _request = rewrite_request(&text);
-        let _response = rewrite_response(&text);
+        let _request = rewrite_request(&text, Writing::Anew);
+        let _response = rewrite_response(&text, Writing::Anew);
         let tape = Tape::parse_str(&text, &Limits::default()).expect("JSON");
         let reader = Reader::new(&tape);
         let _error = CodexCodec.read_error(reader.root(), Some(500));

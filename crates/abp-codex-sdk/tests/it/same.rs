@@ -3,15 +3,30 @@
 use abp_codex_sdk::CodexCodec;
 use abp_core::ir::{IrBlockStart, IrDelta, IrFinish, IrUsage, Origin};
 use abp_dialect::{
-    Codec, Dialect, DialectError, EventSink, Exchange, Lowering, Reader, StreamDecoder,
+    Codec, Dialect, DialectError, EventSink, Exchange, Item, Lowering, Reader, StreamDecoder,
     TargetProfile, WrittenEvent,
 };
 use abp_json::{Kind, Limits, Tape, View};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Names and data of events.
+pub(crate) type Events = Vec<(Option<String>, String)>;
+
+/// How a document is written in the dialect it was read from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Writing {
+    /// What did not change is copied.
+    Copied,
+    /// Everything is written from the representation.
+    Anew,
+}
 
 /// Reads a document and writes it again in the same dialect.
-pub(crate) fn rewrite<T>(
+fn rewrite<T>(
     source: &str,
-    read: impl FnOnce(abp_dialect::Item<'_>) -> Result<T, DialectError>,
+    writing: Writing,
+    read: impl FnOnce(Item<'_>) -> Result<T, DialectError>,
     write: impl FnOnce(&T, &mut Lowering<'_>),
 ) -> Result<String, DialectError> {
     let tape = Tape::parse_str(source, &Limits::default())?;
@@ -19,24 +34,40 @@ pub(crate) fn rewrite<T>(
     let ir = read(reader.root())?;
     let profile = TargetProfile::default();
     let mut out = Lowering::new(Some((Dialect::Codex, &reader)), Dialect::Codex, &profile);
+    if writing == Writing::Anew {
+        out.rewrite();
+    }
     write(&ir, &mut out);
     Ok(out.finish().0)
 }
 
-pub(crate) fn rewrite_request(source: &str) -> Result<String, DialectError> {
+pub(crate) fn rewrite_request(source: &str, writing: Writing) -> Result<String, DialectError> {
     rewrite(
         source,
+        writing,
         |root| CodexCodec.read_request(root),
         |ir, out| CodexCodec.write_request(ir, out),
     )
 }
 
-pub(crate) fn rewrite_response(source: &str) -> Result<String, DialectError> {
+pub(crate) fn rewrite_response(source: &str, writing: Writing) -> Result<String, DialectError> {
     rewrite(
         source,
+        writing,
         |root| CodexCodec.read_response(root),
         |ir, out| CodexCodec.write_response(ir, &Exchange::default(), out),
     )
+}
+
+/// The representation of a document, without the places it was read from.
+pub(crate) fn representation<T: Serialize>(
+    source: &str,
+    read: impl FnOnce(Item<'_>) -> Result<T, DialectError>,
+) -> Value {
+    let tape = Tape::parse_str(source, &Limits::default()).expect("JSON");
+    let reader = Reader::new(&tape);
+    let ir = read(reader.root()).expect("readable");
+    serde_json::to_value(ir).expect("serialisable")
 }
 
 /// Whether two values are the same, number by number as they are spelled. Members may change order.
@@ -52,7 +83,10 @@ pub(crate) fn same(left: View<'_>, right: View<'_>) -> bool {
             }
             Kind::Array => {
                 left.len() == right.len()
-                    && left.items().zip(right.items()).all(|(left, right)| same(left, right))
+                    && left
+                        .items()
+                        .zip(right.items())
+                        .all(|(left, right)| same(left, right))
             }
             Kind::String => left.as_str_lossy() == right.as_str_lossy(),
             Kind::Null | Kind::Bool | Kind::Number => left.raw() == right.raw(),
@@ -71,7 +105,7 @@ pub(crate) fn assert_same(what: &str, source: &str, written: &str) {
 }
 
 /// The events of a recorded stream.
-pub(crate) fn events(stream: &str) -> Vec<(Option<String>, String)> {
+pub(crate) fn events(stream: &str) -> Events {
     let stream = stream.replace("\r\n", "\n");
     let event = |block: &str| {
         let field = |name: &str| -> Vec<String> {
@@ -104,16 +138,26 @@ impl Answer {
         match delta {
             IrDelta::Start { id, .. } => self.id = id.as_ref().map(|id| id.value.clone()),
             IrDelta::BlockStart { block, start, .. } => {
-                assert_eq!(*block as usize, self.blocks.len(), "blocks are numbered in order");
+                assert_eq!(
+                    *block as usize,
+                    self.blocks.len(),
+                    "blocks are numbered in order"
+                );
                 self.open.push(self.blocks.len());
                 self.blocks.push((start.clone(), String::new()));
             }
             IrDelta::Append { block, text, .. } => {
-                assert!(self.open.contains(&(*block as usize)), "{delta:?} is not open");
+                assert!(
+                    self.open.contains(&(*block as usize)),
+                    "{delta:?} is not open"
+                );
                 self.blocks[*block as usize].1.push_str(text);
             }
             IrDelta::Citation { block, .. } => {
-                assert!(self.open.contains(&(*block as usize)), "{delta:?} is not open");
+                assert!(
+                    self.open.contains(&(*block as usize)),
+                    "{delta:?} is not open"
+                );
                 self.citations += 1;
             }
             IrDelta::BlockStop { block, .. } => {
@@ -128,7 +172,10 @@ impl Answer {
             IrDelta::Usage(usage) => {
                 // Where the counts stood is no part of them.
                 let origin = Origin::Host;
-                self.usage = Some(IrUsage { origin, ..usage.clone() });
+                self.usage = Some(IrUsage {
+                    origin,
+                    ..usage.clone()
+                });
             }
             IrDelta::Error(error) => {
                 self.error = Some(error.message.value.clone());
@@ -146,7 +193,7 @@ impl Answer {
 /// Decodes a stream, encodes it in its own dialect, and returns both the answer and the events.
 pub(crate) fn recode(
     stream: &[(Option<String>, String)],
-) -> Result<(Answer, Vec<(Option<String>, String)>), DialectError> {
+) -> Result<(Answer, Events), DialectError> {
     let mut decoder = CodexCodec.stream_decoder();
     let mut encoder = CodexCodec.stream_encoder(&Exchange::default());
     let profile = TargetProfile::default();
@@ -160,7 +207,8 @@ pub(crate) fn recode(
             encoder.delta(delta, &mut sink);
         }
         let events = sink.finish().0.into_iter();
-        written.extend(events.map(|WrittenEvent { name, data, .. }| (name.map(str::to_owned), data)));
+        written
+            .extend(events.map(|WrittenEvent { name, data, .. }| (name.map(str::to_owned), data)));
     };
     for (name, data) in stream {
         let mut deltas = Vec::new();

@@ -5,11 +5,17 @@ use serde_json::{Value, json};
 use crate::same::recode;
 
 fn stream(events: &[Value]) -> Vec<(Option<String>, String)> {
-    events.iter().map(|event| (None, event.to_string())).collect()
+    events
+        .iter()
+        .map(|event| (None, event.to_string()))
+        .collect()
 }
 
 fn names(written: &[(Option<String>, String)]) -> Vec<&str> {
-    written.iter().filter_map(|(name, _)| name.as_deref()).collect()
+    written
+        .iter()
+        .filter_map(|(name, _)| name.as_deref())
+        .collect()
 }
 
 #[test]
@@ -77,15 +83,20 @@ fn events_are_numbered_and_name_their_item() {
         json!({"type": "response.completed", "response": {"status": "completed", "output": []}}),
     ]))
     .expect("readable");
-    let events: Vec<Value> =
-        written.iter().map(|(_, data)| serde_json::from_str(data).expect("JSON")).collect();
+    let events: Vec<Value> = written
+        .iter()
+        .map(|(_, data)| serde_json::from_str(data).expect("JSON"))
+        .collect();
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number, "{event}");
     }
     let last = events.last().expect("an end");
     for event in events.iter().filter(|event| event.get("item_id").is_some()) {
         let index = event["output_index"].as_u64().expect("a number") as usize;
-        assert_eq!(event["item_id"], last["response"]["output"][index]["id"], "{event}");
+        assert_eq!(
+            event["item_id"], last["response"]["output"][index]["id"],
+            "{event}"
+        );
     }
     let output = last["response"]["output"].as_array().expect("items");
     assert_eq!(output.len(), 2, "the text and the refusal are one message");

@@ -1,0 +1,4 @@
+//! Tests of planning.
+
+#[cfg(test)]
+mod vendor_requests;

@@ -27,10 +27,16 @@ pub struct Flavour {
     pub server_tools: &'static [&'static str],
     /// How reasoning is asked for.
     pub reasoning: ReasoningForm,
+    /// The member of a message that holds reasoning.
+    pub reasoning_member: &'static str,
     /// Whether an assistant's message carries its reasoning back.
     pub replays_reasoning: bool,
     /// Whether several answers can be asked for.
     pub several_answers: bool,
+    /// Whether choices of one number may be parts of one answer, each with its own end.
+    pub splits_answers: bool,
+    /// Whether the limit of tokens goes by its older name too, `max_tokens`.
+    pub older_limit: bool,
     /// Whether a message can hold a film.
     pub video: bool,
 }
@@ -84,7 +90,7 @@ impl Codec for ChatCodec {
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {
-        response_out::write(response, exchange, out);
+        response_out::write(self.flavour, response, exchange, out);
     }
 
     fn read_error(&self, root: Item<'_>, status: Option<u16>) -> Result<IrError, DialectError> {
@@ -100,7 +106,7 @@ impl Codec for ChatCodec {
     }
 
     fn stream_encoder(&self, exchange: &Exchange) -> Box<dyn StreamEncoder> {
-        Box::new(Encoder::new(exchange))
+        Box::new(Encoder::new(self.flavour, exchange))
     }
 }
 
@@ -113,8 +119,11 @@ pub const OPENAI: Flavour = Flavour {
     message_members: wire::MESSAGE_MEMBERS,
     server_tools: &[],
     reasoning: ReasoningForm::Effort,
+    reasoning_member: "reasoning_content",
     replays_reasoning: false,
     several_answers: true,
+    splits_answers: false,
+    older_limit: true,
     video: false,
 };
 

@@ -1,9 +1,10 @@
 //! Between the vendor's documents and the intermediate representation.
 
+pub(crate) mod assistant_out;
 pub(crate) mod error;
 mod media;
 pub(crate) mod message_in;
-pub(crate) mod message_out;
+mod message_out;
 pub(crate) mod request_in;
 pub(crate) mod request_out;
 pub(crate) mod response_in;

@@ -1,5 +1,7 @@
 //! Streams of chunks.
 
+mod choice;
+mod chunk;
 mod decoder;
 mod encoder;
 

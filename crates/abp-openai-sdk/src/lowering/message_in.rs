@@ -10,8 +10,9 @@ use abp_json::{Kind, Limits, Tape};
 use super::{media, shape, unplaced};
 use crate::{Flavour, wire};
 
-/// The members that hold reasoning; the second is the name of some compatible servers.
-pub(crate) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+/// The members that hold reasoning; the second is the name of some compatible servers, the third
+/// Copilot's.
+pub(crate) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
 /// Reads a message of a request.
 pub(super) fn read(flavour: &Flavour, message: Item<'_>) -> Result<IrMessage, DialectError> {
@@ -119,10 +120,10 @@ fn reasoning(
 ) -> Result<(), DialectError> {
     let texts = REASONING
         .iter()
-        .filter_map(|key| message.some(key))
-        .filter(|item| item.kind() == Kind::String);
+        .filter_map(|key| Some((key, message.some(key)?)))
+        .filter(|(_, item)| item.kind() == Kind::String);
     let mut first: Option<Leaf<String>> = None;
-    for item in texts {
+    for (key, item) in texts {
         let text = item.text()?;
         match &first {
             Some(first) if *first == text => item.repeats(),
@@ -140,7 +141,7 @@ fn reasoning(
                 first = Some(text);
             }
             None => item.structure(),
-            Some(_) => unplaced(message, &["reasoning"]),
+            Some(_) => drop(item.vendor(key)),
         }
     }
     Ok(())

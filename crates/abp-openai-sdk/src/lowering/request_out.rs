@@ -159,9 +159,11 @@ fn put_choice(tools: &[IrToolDefinition], choice: &IrToolChoice, out: &mut Lower
         IrToolChoiceMode::None => word("none"),
         IrToolChoiceMode::Required => word("required"),
         IrToolChoiceMode::Named { name } => {
+            out.note(choice.origin, How::Converted("tool_choice"));
             out.put_object("tool_choice", |out| put_named(tools, name, out));
         }
         IrToolChoiceMode::Allowed { names, required } => {
+            out.note(choice.origin, How::Converted("tool_choice"));
             out.put_object("tool_choice", |out| {
                 out.tag("type", "allowed_tools");
                 out.put_object("allowed_tools", |out| {

@@ -17,14 +17,16 @@ pub(crate) fn read(flavour: &Flavour, root: Item<'_>) -> Result<IrResponse, Dial
         });
     }
     shape(root, &["object"]);
-    let mut choices: Vec<IrChoice> = Vec::new();
-    for choice in root.need("choices")?.array()? {
-        let next = read_choice(flavour, choice.object()?)?;
-        match choices.iter_mut().find(|known| known.index == next.index) {
-            Some(known) => merge(known, next),
-            None => choices.push(next),
+    let mut choices: Vec<Part<'_>> = Vec::new();
+    for item in root.need("choices")?.array()? {
+        let choice = read_choice(flavour, item.object()?)?;
+        let same = |part: &&mut Part<'_>| part.choice.index == choice.index;
+        match choices.iter_mut().find(same) {
+            Some(known) => merge(known, Part { choice, item }),
+            None => choices.push(Part { choice, item }),
         }
     }
+    let choices = choices.into_iter().map(|part| part.choice).collect();
     Ok(IrResponse {
         id: some_text(root, "id")?,
         model: some_text(root, "model")?,
@@ -79,20 +81,35 @@ pub(crate) fn read_finish(choice: Item<'_>) -> Result<Option<IrFinish>, DialectE
     Ok(word.map(|word| IrFinish::new(wire::finish_reason(&word), Some(word))))
 }
 
+/// Whether an end says more than the one that is known: a call has to be answered, whatever the
+/// other parts of the answer say.
+pub(crate) fn outranks(next: Option<&IrFinish>, known: Option<&IrFinish>) -> bool {
+    let calls = |finish: &IrFinish| finish.reason == IrFinishReason::ToolUse;
+    known.is_none() || next.is_some_and(calls)
+}
+
+/// A choice, and where its end is said.
+struct Part<'t> {
+    choice: IrChoice,
+    item: Item<'t>,
+}
+
 /// Puts together what a server split over two choices of one number: a text here, calls there. What
 /// is put together is no longer what the source says at one place.
-fn merge(known: &mut IrChoice, next: IrChoice) {
+fn merge<'t>(known: &mut Part<'t>, mut next: Part<'t>) {
+    if outranks(next.choice.finish.as_ref(), known.choice.finish.as_ref()) {
+        std::mem::swap(&mut known.choice.finish, &mut next.choice.finish);
+        std::mem::swap(&mut known.item, &mut next.item);
+    }
+    // One answer ends once.
+    if let Some(end) = next.item.get("finish_reason") {
+        end.repeats();
+    }
+    let (known, next) = (&mut known.choice, next.choice);
     known.origin = Origin::Host;
     known.message.origin = Origin::Host;
     known.message.plain &= next.message.content.is_empty();
     known.message.content.extend(next.message.content);
     known.message.vendor.extend(next.message.vendor);
     known.vendor.extend(next.vendor);
-    let calls = next
-        .finish
-        .as_ref()
-        .is_some_and(|finish| finish.reason == IrFinishReason::ToolUse);
-    if calls || known.finish.is_none() {
-        known.finish = next.finish;
-    }
 }

@@ -7,7 +7,7 @@ use abp_core::ir::{
 use abp_dialect::{Exchange, How, Lowering};
 
 use super::message_out::{self, Piece};
-use super::usage;
+use super::{assistant_out, usage};
 use crate::wire;
 
 /// Writes an answer.
@@ -140,17 +140,20 @@ pub(crate) fn put_finish(finish: &IrFinish, calls: Calls, out: &mut Lowering<'_>
         Some(native) if *reason == IrFinishReason::Other && out.same_family() => {
             out.put("finish_reason", native);
         }
-        _ => {
-            let how = match (native, unsaid) {
-                (Some(native), _) if native.value == word => How::AsIs,
-                (_, Some(reason)) => How::degraded("finish_reason", reason),
-                (_, None) => How::Converted("finish_reason"),
+        Some(native) => {
+            let how = match unsaid {
+                _ if native.value == word => How::AsIs,
+                Some(reason) => How::degraded("finish_reason", reason),
+                None => How::Converted("finish_reason"),
             };
-            let from = native
-                .as_ref()
-                .map(|native| native.origin)
-                .unwrap_or_default();
-            out.put_as("finish_reason", word, &[from], &how);
+            out.put_as("finish_reason", word, &[native.origin], &how);
+        }
+        None => {
+            let label = match reason {
+                IrFinishReason::Incomplete => "broken_off",
+                _ => "finish_reason",
+            };
+            out.made("finish_reason", word, label, "the source gives no reason");
         }
     }
     if let Some(text) = stop_sequence {
@@ -167,7 +170,7 @@ pub(crate) fn put_finish(finish: &IrFinish, calls: Calls, out: &mut Lowering<'_>
 
 fn write_message(message: &IrMessage, legacy: bool, out: &mut Lowering<'_>) {
     out.tag("role", "assistant");
-    let sorted = message_out::sort(message, out);
+    let sorted = assistant_out::sort(message, out);
     let pieces: Vec<Piece<'_>> = sorted
         .texts
         .iter()
@@ -178,18 +181,18 @@ fn write_message(message: &IrMessage, legacy: bool, out: &mut Lowering<'_>) {
     } else {
         message_out::put_text("content", &pieces, "", out);
     }
-    message_out::put_thinking(&sorted.thinking, out);
+    assistant_out::put_thinking(&sorted.thinking, out);
     if sorted.refusals.is_empty() {
         out.tag("refusal", &RawJson::trusted("null"));
     }
-    message_out::put_refusals(&sorted.refusals, out);
+    assistant_out::put_refusals(&sorted.refusals, out);
     write_annotations(&sorted.texts, out);
     match sorted.calls.as_slice() {
         [] => {}
         calls if legacy => put_function_call(calls, out),
         calls => out.put_array("tool_calls", |out| {
             for call in calls {
-                out.object(|out| message_out::put_call(call, out));
+                out.object(|out| assistant_out::put_call(call, out));
             }
         }),
     }
@@ -218,7 +221,7 @@ fn write_annotations(texts: &[&IrBlock], out: &mut Lowering<'_>) {
     }
     out.put_array("annotations", |out| {
         for (citation, before) in placed {
-            out.object(|out| message_out::put_citation(citation, before, out));
+            out.object(|out| assistant_out::put_citation(citation, before, out));
         }
     });
 }
@@ -245,7 +248,7 @@ fn put_function_call(calls: &[&IrBlock], out: &mut Lowering<'_>) {
             continue;
         }
         out.put_object("function_call", |out| {
-            message_out::put_function(name, input, out);
+            assistant_out::put_function(name, input, out);
         });
         if let Some(id) = id {
             // The answer names the function, so nobody asks for the id.

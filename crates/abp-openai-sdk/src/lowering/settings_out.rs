@@ -41,7 +41,7 @@ pub(super) fn write(flavour: &Flavour, settings: &IrSettings, out: &mut Lowering
     let name = name.or(model.as_ref().map(|model| model.as_str()));
     let family = name.map(flavour.model_family);
     if let Some(limit) = max_tokens {
-        let key = limit_member(limit, family, out);
+        let key = limit_member(flavour, limit, family, out);
         out.put(key, limit);
     }
     let sampling = Sampling {
@@ -93,12 +93,14 @@ fn put_model(model: Option<&Leaf<String>>, out: &mut Lowering<'_>) {
 /// The member that limits tokens. Models that reason refuse the older one, and servers that nobody
 /// knows may not have the newer one.
 fn limit_member(
+    flavour: &Flavour,
     limit: &Leaf<RawJson>,
     family: Option<ModelFamily>,
     out: &Lowering<'_>,
 ) -> &'static str {
     let older = out.source_key(limit.origin).as_deref() == Some("max_tokens");
     match family {
+        _ if !flavour.older_limit => "max_completion_tokens",
         Some(ModelFamily::Reasoning) => "max_completion_tokens",
         _ if older => "max_tokens",
         Some(ModelFamily::Other) if !out.same_family() => "max_tokens",

@@ -10,13 +10,17 @@ use abp_dialect::{
     Dialect, EventSink, Exchange, How, Lowering, StreamEncoder, Verdict, WireFamily,
 };
 
+use super::chunk::{
+    CHUNK, Head, put_argument, put_call, put_call_start, put_choice, put_first_model,
+};
 use crate::lowering::response_out::{self, Calls};
-use crate::lowering::{error, message_out, usage};
+use crate::lowering::{assistant_out, error, usage};
 use crate::wire;
 
 /// Writes a stream.
 #[derive(Debug)]
 pub(crate) struct Encoder {
+    flavour: &'static Flavour,
     legacy: bool,
     wants_usage: bool,
     /// The model as the caller named it.
@@ -24,14 +28,6 @@ pub(crate) struct Encoder {
     head: Head,
     choices: BTreeMap<u32, Choice>,
     usage: Option<IrUsage>,
-}
-
-/// What every chunk says again.
-#[derive(Debug, Default)]
-struct Head {
-    id: String,
-    created: Option<RawJson>,
-    model: Option<String>,
 }
 
 /// An answer in the making.
@@ -68,8 +64,9 @@ struct Call {
 }
 
 impl Encoder {
-    pub(crate) fn new(exchange: &Exchange) -> Self {
+    pub(crate) fn new(flavour: &'static Flavour, exchange: &Exchange) -> Self {
         Self {
+            flavour,
             legacy: exchange.legacy_functions,
             wants_usage: exchange.include_usage != Some(false),
             asked_model: exchange.model.clone(),
@@ -233,7 +230,7 @@ impl Encoder {
                 state.written += text.chars().count() as u64;
                 "content"
             }
-            Some(Block::Thinking) => "reasoning_content",
+            Some(Block::Thinking) => self.flavour.reasoning_member,
             Some(Block::Refusal) => "refusal",
             Some(Block::Call(call)) => {
                 call.argued = true;
@@ -291,7 +288,7 @@ impl Encoder {
                 let number = call.number;
                 self.chunk(choice, out, |out| {
                     put_call(number, out, |out| {
-                        message_out::put_signature(signature, out);
+                        assistant_out::put_signature(signature, out);
                     });
                 });
             }
@@ -312,7 +309,7 @@ impl Encoder {
                 let before = *before;
                 self.chunk(choice, out, |out| {
                     out.put_array("annotations", |out| {
-                        out.object(|out| message_out::put_citation(citation, before, out));
+                        out.object(|out| assistant_out::put_citation(citation, before, out));
                     });
                 });
             }
@@ -389,7 +386,8 @@ impl Encoder {
         }
     }
 
-    fn end(&mut self, out: &mut EventSink<'_>) {
+    /// Writes the counts that were kept; a stream that ends in an error tells them too.
+    fn write_usage(&mut self, out: &mut EventSink<'_>) {
         if let Some(counts) = self.usage.take() {
             let head = &self.head;
             out.event(None, |out| {
@@ -398,7 +396,6 @@ impl Encoder {
                 usage::put(&counts, out);
             });
         }
-        out.terminator("[DONE]");
     }
 }
 
@@ -436,94 +433,18 @@ impl StreamEncoder for Encoder {
             IrDelta::BlockStop { choice, block } => self.block_stop(*choice, *block, out),
             IrDelta::Finish { choice, finish } => self.finish(*choice, finish, out),
             IrDelta::Usage(counts) => self.count(counts, out),
-            IrDelta::End => self.end(out),
-            IrDelta::Error(error) => out.event(None, |out| error::put(error, out)),
+            IrDelta::End => {
+                self.write_usage(out);
+                out.terminator("[DONE]");
+            }
+            IrDelta::Error(error) => {
+                self.write_usage(out);
+                out.event(None, |out| error::put(error, out));
+            }
             // Signs of life are the connection's, and a vendor's fields belong to the first chunk.
             _ => {}
         }
     }
-}
-
-impl Head {
-    fn put(&self, out: &mut Lowering<'_>) {
-        out.tag("id", &self.id);
-        out.tag("object", CHUNK);
-        match &self.created {
-            Some(created) => out.tag("created", created),
-            None => out.tag("created", &0),
-        }
-        if let Some(model) = &self.model {
-            out.tag("model", model);
-        }
-    }
-}
-
-const CHUNK: &str = "chat.completion.chunk";
-
-fn put_first_model(named: Option<&String>, model: Option<&Leaf<String>>, out: &mut Lowering<'_>) {
-    let Some(named) = named else {
-        return;
-    };
-    let from = model.map(|model| model.origin).unwrap_or_default();
-    let how = match model {
-        Some(model) if model.value == *named => How::AsIs,
-        _ => How::Converted("model_alias"),
-    };
-    out.put_as("model", named, &[from], &how);
-}
-
-/// Writes the choices of a chunk: one, that has not ended.
-fn put_choice(choice: u32, out: &mut Lowering<'_>, fill: impl FnOnce(&mut Lowering<'_>)) {
-    out.put_array("choices", |out| {
-        out.object(|out| {
-            out.tag("index", &u64::from(choice));
-            out.put_object("delta", fill);
-            out.tag("finish_reason", &RawJson::trusted("null"));
-        });
-    });
-}
-
-fn put_call(number: u64, out: &mut Lowering<'_>, fill: impl FnOnce(&mut Lowering<'_>)) {
-    out.put_array("tool_calls", |out| {
-        out.object(|out| {
-            out.tag("index", &number);
-            fill(out);
-        });
-    });
-}
-
-fn put_call_start(
-    number: u64,
-    id: Option<&Leaf<String>>,
-    name: &Leaf<String>,
-    custom: bool,
-    out: &mut Lowering<'_>,
-) {
-    match id {
-        Some(id) => out.put("id", id),
-        None => {
-            let id = format!("call_{number}");
-            out.made("id", &id, "minted_tool_id", "a call needs an id");
-        }
-    }
-    let (kind, argument) = match custom {
-        true => ("custom", "input"),
-        false => ("function", "arguments"),
-    };
-    out.tag("type", kind);
-    out.put_object(kind, |out| {
-        out.put("name", name);
-        out.tag(argument, "");
-    });
-}
-
-/// Writes a piece of arguments. Gemini gives them as JSON, everybody else as text.
-fn put_argument(key: &str, text: &Leaf<String>, out: &mut Lowering<'_>) {
-    let how = match out.source() {
-        Some(Dialect::Gemini) => How::Converted("json_in_text"),
-        _ => How::AsIs,
-    };
-    out.put_as(key, &text.value, &[text.origin], &how);
 }
 
 fn drop_proof(leaf: Option<&Leaf<String>>, label: &'static str, out: &mut EventSink<'_>) {

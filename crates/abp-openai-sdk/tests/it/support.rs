@@ -218,10 +218,10 @@ pub(crate) fn summary(deltas: &[IrDelta]) -> Vec<String> {
                 open.1.push_str(text);
             }
             IrDelta::Finish { choice, finish } => {
-                rest.push(format!("{choice}: {:?}", finish.reason))
+                rest.push(format!("{choice}: {:?}", finish.reason));
             }
             IrDelta::Error(error) => {
-                rest.push(format!("{:?}: {}", error.kind, error.message.value))
+                rest.push(format!("{:?}: {}", error.kind, error.message.value));
             }
             _ => {}
         }

@@ -34,7 +34,8 @@ pub(crate) struct Source {
 impl Source {
     /// The same source, once its event is gone.
     pub(crate) fn kept(&self) -> Self {
-        let keep = |leaf: &Option<Leaf<String>>| leaf.as_ref().map(|leaf| leaf.value.clone().into());
+        let keep =
+            |leaf: &Option<Leaf<String>>| leaf.as_ref().map(|leaf| leaf.value.clone().into());
         Self {
             url: keep(&self.url),
             title: keep(&self.title),
@@ -235,7 +236,9 @@ impl Widths {
         let mut characters = 0;
         for (width, count) in &self.0 {
             if left <= width * count {
-                return left.is_multiple_of(*width).then(|| characters + left / width);
+                return left
+                    .is_multiple_of(*width)
+                    .then(|| characters + left / width);
             }
             left -= width * count;
             characters += count;
@@ -256,21 +259,34 @@ impl Widths {
     }
 }
 
+/// A source as it is written.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    /// A page.
+    Web {
+        url: Leaf<String>,
+        title: Option<Leaf<String>>,
+    },
+    /// Something else that only the vendor can name.
+    Own(Leaf<RawJson>),
+}
+
 /// A citation of a written text, with its part of the answer in bytes.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) part: u64,
-    pub(crate) url: Leaf<String>,
-    pub(crate) title: Option<Leaf<String>>,
+    pub(crate) chunk: Chunk,
     /// The bytes, and the parts of the source that they come from.
     pub(crate) range: Option<(u64, u64, [Origin; 2])>,
 }
 
-/// Plans to write a citation; `None` where it names no address, which is remarked on by `lose`.
+/// Plans to write a citation; `None` where another vendor names no address, which is remarked on by
+/// `lose`.
 pub(crate) fn plan(
     citation: &IrCitation,
     part: u64,
     widths: &Widths,
+    own: bool,
     mut lose: impl FnMut(Origin, &'static str),
 ) -> Option<Written> {
     let IrCitation {
@@ -280,21 +296,30 @@ pub(crate) fn plan(
         range,
         native,
     } = citation;
-    let Some(url) = url else {
-        lose(native.origin, "Gemini cites what has an address");
-        return None;
+    let chunk = match url {
+        Some(url) => Chunk::Web {
+            url: url.clone(),
+            title: title.clone(),
+        },
+        None if own => Chunk::Own(native.clone()),
+        None => {
+            lose(native.origin, "Gemini cites what has an address");
+            return None;
+        }
     };
-    if let Some(quote) = quote {
+    if let Some(quote) = quote.as_ref().filter(|_| !own) {
         lose(quote.origin, "Gemini does not repeat the words of a source");
     }
     let bytes = |range: &IrRange| {
-        let (start, end) = (widths.bytes(range.start.value), widths.bytes(range.end.value));
+        let (start, end) = (
+            widths.bytes(range.start.value),
+            widths.bytes(range.end.value),
+        );
         (start, end, [range.start.origin, range.end.origin])
     };
     Some(Written {
         part,
-        url: url.clone(),
-        title: title.clone(),
+        chunk,
         range: range.as_ref().map(bytes),
     })
 }
@@ -307,12 +332,15 @@ pub(crate) fn write(citations: &[Written], out: &mut Lowering<'_>) {
     out.put_object("groundingMetadata", |out| {
         out.put_array("groundingChunks", |out| {
             for citation in citations {
-                out.object(|out| {
-                    out.put_object("web", |out| {
-                        out.put("uri", &citation.url);
-                        out.put_opt("title", citation.title.as_ref());
-                    });
-                });
+                match &citation.chunk {
+                    Chunk::Web { url, title } => out.object(|out| {
+                        out.put_object("web", |out| {
+                            out.put("uri", url);
+                            out.put_opt("title", title.as_ref());
+                        });
+                    }),
+                    Chunk::Own(native) => out.value(native),
+                }
             }
         });
         out.put_array("groundingSupports", |out| {

@@ -24,12 +24,7 @@ pub(crate) enum Place {
 }
 
 /// Writes a JSON schema in the language of the model.
-pub(crate) fn write(
-    schema: &Leaf<RawJson>,
-    place: Place,
-    family: Family,
-    out: &mut Lowering<'_>,
-) {
+pub(crate) fn write(schema: &Leaf<RawJson>, place: Place, family: Family, out: &mut Lowering<'_>) {
     let (standard_key, own_key) = match place {
         Place::Parameters => ("parametersJsonSchema", "parameters"),
         Place::Answer => ("responseJsonSchema", "responseSchema"),
@@ -45,8 +40,18 @@ pub(crate) fn write(
         }
         Ok(rewritten) => {
             let how = How::Converted("schema_dialect");
-            out.put_as(own_key, &RawJson::trusted(rewritten.text), &[schema.origin], &how);
-            for own::Loss { place, label, reason } in rewritten.losses {
+            out.put_as(
+                own_key,
+                &RawJson::trusted(rewritten.text),
+                &[schema.origin],
+                &how,
+            );
+            for own::Loss {
+                place,
+                label,
+                reason,
+            } in rewritten.losses
+            {
                 out.drop(inside(schema.origin, &place, out), label, reason);
             }
         }

@@ -13,7 +13,8 @@ pub(crate) mod vendor {
         "serviceTier",
         "store",
     ];
-    pub(crate) const TOOL_CONFIG: &[&str] = &["includeServerSideToolInvocations", "retrievalConfig"];
+    pub(crate) const TOOL_CONFIG: &[&str] =
+        &["includeServerSideToolInvocations", "retrievalConfig"];
     pub(crate) const FUNCTION_CALLING: &[&str] = &["streamFunctionCallArguments"];
     pub(crate) const GENERATION: &[&str] = &[
         "audioTimestamp",

@@ -77,7 +77,10 @@ pub(super) fn read_parts(fields: Fields<'_>) -> Result<Vec<IrBlock>, DialectErro
 pub(super) fn message(role: IrRole, content: Vec<IrBlock>, item: Item<'_>) -> IrMessage {
     let plain = matches!(
         content.as_slice(),
-        [IrBlock { body: IrContentBlock::Text { .. }, .. }]
+        [IrBlock {
+            body: IrContentBlock::Text { .. },
+            ..
+        }]
     );
     IrMessage {
         role,
@@ -140,10 +143,10 @@ fn read_media(part: Fields<'_>) -> Result<Option<IrContentBlock>, DialectError> 
 /// Text, or a thought. An empty text with a proof only carries the proof.
 fn read_text(part: Fields<'_>, text: Leaf<String>) -> Result<IrContentBlock, DialectError> {
     let thought = read_thought(part)?;
-    if !thought && !(text.is_empty() && part.has(SIGNATURE)) {
-        return Ok(IrContentBlock::text(text));
+    if thought || (text.is_empty() && part.has(SIGNATURE)) {
+        return Ok(thinking(text, part.text(SIGNATURE)?));
     }
-    Ok(thinking(text, part.text(SIGNATURE)?))
+    Ok(IrContentBlock::text(text))
 }
 
 fn read_thought(part: Fields<'_>) -> Result<bool, DialectError> {
@@ -201,7 +204,10 @@ fn read_result(response: Fields<'_>) -> Result<IrContentBlock, DialectError> {
     }
     let plain = matches!(
         content.as_slice(),
-        [IrBlock { body: IrContentBlock::Text { .. }, .. }]
+        [IrBlock {
+            body: IrContentBlock::Text { .. },
+            ..
+        }]
     ) && media.is_empty();
     for part in media {
         content.extend(read_part(part)?);

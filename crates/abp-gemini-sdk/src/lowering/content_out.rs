@@ -95,11 +95,8 @@ fn write_turn(turn: &[IrMessage], blocks: &[&IrBlock], side: Side, out: &mut Low
 /// Writes the parts of a turn. Newer models refuse calls without proof, so the first of a turn gets a
 /// stand-in where the source has none.
 pub(super) fn write_blocks(blocks: &[&IrBlock], side: Side, out: &mut Lowering<'_>) {
-    let proven = |block: &&IrBlock| {
-        matches!(&block.body, IrContentBlock::ToolUse { signature, .. } if signature.is_some())
-    };
-    let mut wanting =
-        side.family == Family::Three && !side.answer && !blocks.iter().any(proven);
+    let proven = |block: &&IrBlock| matches!(&block.body, IrContentBlock::ToolUse { signature, .. } if signature.is_some());
+    let mut wanting = side.family == Family::Three && !side.answer && !blocks.iter().any(proven);
     for block in blocks {
         match &block.body {
             IrContentBlock::ToolUse { .. } => {
@@ -231,7 +228,12 @@ fn write_call(block: &IrBlock, wanting: bool, side: Side, out: &mut Lowering<'_>
 pub(crate) fn write_arguments(input: &IrToolInput, out: &mut Lowering<'_>) {
     match input {
         IrToolInput::Json(json) if out.source().is_some_and(has_arguments_in_text) => {
-            out.put_as("args", &json.value, &[json.origin], &How::Converted("json_in_text"));
+            out.put_as(
+                "args",
+                &json.value,
+                &[json.origin],
+                &How::Converted("json_in_text"),
+            );
         }
         IrToolInput::Json(json) => out.put("args", json),
         IrToolInput::Text(text) => out.put_object("args", |out| {
@@ -304,15 +306,23 @@ fn write_result(block: &IrBlock, side: Side, out: &mut Lowering<'_>) {
             out.put_opt("id", tool_use_id.as_ref());
             match name {
                 Some(name) => out.put("name", name),
-                None => out.refuse(block.origin, "tool_result_name", "Gemini wants the tool's name"),
+                None => out.refuse(
+                    block.origin,
+                    "tool_result_name",
+                    "Gemini wants the tool's name",
+                ),
             }
             out.key("response");
             write_said(&said, is_error.as_ref(), out);
             if inside && media.iter().any(|block| is_written(block, side)) {
                 out.put_array("parts", |out| write_blocks(&media, side, out));
+            } else if inside {
+                write_blocks(&media, side, out);
             }
             if side.own {
-                out.put_vendor(&block.vendor, |_, name| vendor::FUNCTION_RESPONSE.contains(&name));
+                out.put_vendor(&block.vendor, |_, name| {
+                    vendor::FUNCTION_RESPONSE.contains(&name)
+                });
             }
         });
         write_beside(block, side, out);
@@ -349,7 +359,12 @@ fn write_said(said: &[&IrBlock], is_error: Option<&Leaf<bool>>, out: &mut Loweri
     }
     match said {
         [] if failed => out.object(|out| {
-            out.made("error", &true, "empty_error", "the tool failed and said nothing");
+            out.made(
+                "error",
+                &true,
+                "empty_error",
+                "the tool failed and said nothing",
+            );
         }),
         [] => out.object(|_| {}),
         [only] if !failed && is_object(only) => write_value(only, "json_in_text", out),

@@ -1,7 +1,7 @@
 //! Images, documents, sound and film.
 
 use abp_core::ir::{IrBlock, IrContentBlock, IrMedia, IrMediaData, Leaf};
-use abp_dialect::{DialectError, How, Lowering};
+use abp_dialect::{Dialect, DialectError, How, Lowering};
 
 use super::content_out::{Side, write_beside, write_block};
 use crate::wire::Fields;
@@ -182,6 +182,8 @@ fn write_reference(
     out.put_object("fileData", |out| {
         match media_type {
             Some(media_type) => out.put("mimeType", media_type),
+            // The vendor finds out for itself about what its own callers name.
+            None if out.source() == Some(Dialect::Gemini) => {}
             None => write_default_type(type_of_address(uri).unwrap_or(fallback), out),
         }
         out.put_as("fileUri", &uri.value, &[uri.origin], how);

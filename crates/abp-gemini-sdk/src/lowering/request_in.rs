@@ -23,7 +23,9 @@ pub(crate) fn read_request(root: Item<'_>) -> Result<IrConversation, DialectErro
     }
     let mut conversation = IrConversation::default();
     if let Some(instructions) = fields.get("systemInstruction") {
-        conversation.messages.extend(read_instructions(instructions)?);
+        conversation
+            .messages
+            .extend(read_instructions(instructions)?);
     }
     for content in fields.repeated("contents") {
         read_content(content, &mut conversation.messages)?;
@@ -113,7 +115,9 @@ fn read_tool_choice(
     calling: Fields<'_>,
     settings: &mut IrSettings,
 ) -> Result<Option<IrToolChoice>, DialectError> {
-    settings.vendor.extend(calling.vendor(vendor::FUNCTION_CALLING));
+    settings
+        .vendor
+        .extend(calling.vendor(vendor::FUNCTION_CALLING));
     let names = calling.repeated("allowedFunctionNames").map(Item::text);
     let mut names = names.collect::<Result<Vec<_>, _>>()?;
     let mode = calling.get("mode");
@@ -174,10 +178,11 @@ fn read_generation(config: Fields<'_>, settings: &mut IrSettings) -> Result<(), 
     }
     settings.vendor.extend(config.vendor(vendor::GENERATION));
     // Text is what everybody answers with.
-    if let Some(modalities) = config.get("responseModalities")
-        && modalities.view().raw() == r#"["TEXT"]"#
+    let mut modalities = config.repeated("responseModalities");
+    if let (Some(only), None) = (modalities.next(), modalities.next())
+        && only.view().as_str().as_deref() == Some("TEXT")
     {
-        modalities.repeats();
+        only.repeats();
     }
     read_format(config, settings);
     Ok(())

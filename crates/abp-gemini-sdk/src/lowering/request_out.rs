@@ -11,14 +11,6 @@ use crate::dialect::Family;
 use crate::schema::{self, Place};
 use crate::wire::vendor;
 
-/// The members that hold the conversation, in both spellings.
-const CONVERSATION: [&str; 4] = [
-    "contents",
-    "systemInstruction",
-    "system_instruction",
-    "tools",
-];
-
 /// Writes a request. The model and the choice of a stream are part of the address.
 pub(crate) fn write_request(conversation: &IrConversation, out: &mut Lowering<'_>) {
     let IrConversation {
@@ -34,16 +26,34 @@ pub(crate) fn write_request(conversation: &IrConversation, out: &mut Lowering<'_
         answer: false,
         own: out.source() == Some(Dialect::Gemini),
     };
-    let leading = messages.iter().take_while(|message| is_instruction(message));
+    let leading = messages
+        .iter()
+        .take_while(|message| is_instruction(message));
     let (instructions, rest) = messages
         .split_at_checked(leading.count())
         .unwrap_or_default();
     out.object(|out| {
-        let copied = out.copy_native_members(&CONVERSATION);
-        write_instructions(instructions, side, out);
-        out.put_array("contents", |out| write_contents(rest, side, out));
+        let mut except = vec!["contents"];
+        if !instructions.is_empty() {
+            except.extend(["systemInstruction", "system_instruction"]);
+        }
         if !tools.is_empty() {
-            out.put_array("tools", |out| write_tools(tools, side, out));
+            except.push("tools");
+        }
+        let copied = out.copy_native_members(&except);
+        write_instructions(instructions, side, out);
+        write_list(
+            "contents",
+            rest.first().map(|message| message.origin),
+            out,
+            |out| {
+                write_contents(rest, side, out);
+            },
+        );
+        if let Some(first) = tools.first() {
+            write_list("tools", Some(first.origin), out, |out| {
+                write_tools(tools, side, out);
+            });
         }
         if !copied {
             write_settings(settings, !tools.is_empty(), side, out);
@@ -51,6 +61,22 @@ pub(crate) fn write_request(conversation: &IrConversation, out: &mut Lowering<'_
     });
     if !out.native() {
         drop_settings(settings, out);
+    }
+}
+
+/// Writes a list; as a single value where the source has one instead and it is copied.
+fn write_list<'s>(
+    key: &str,
+    first: Option<Origin>,
+    out: &mut Lowering<'s>,
+    fill: impl FnOnce(&mut Lowering<'s>),
+) {
+    out.key(key);
+    let single = out.native() && first.is_some_and(|first| out.source_key(first).is_some());
+    if single {
+        fill(out);
+    } else {
+        out.array(fill);
     }
 }
 
@@ -62,12 +88,15 @@ fn write_instructions(messages: &[IrMessage], side: Side, out: &mut Lowering<'_>
     if messages.is_empty() {
         return;
     }
-    out.key("systemInstruction");
     if let [only] = messages
-        && out.copy_native(only.origin)
+        && out.native()
+        && let Some(key) = out.source_key(only.origin)
     {
+        out.key(&key);
+        out.copy_native(only.origin);
         return;
     }
+    out.key("systemInstruction");
     let blocks = messages.iter().flat_map(|message| &message.content);
     let blocks: Vec<&IrBlock> = blocks.collect();
     out.object(|out| out.put_array("parts", |out| write_blocks(&blocks, side, out)));

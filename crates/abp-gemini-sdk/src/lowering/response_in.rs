@@ -28,7 +28,9 @@ pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> 
         read_piece(Fields::of(root)?, &mut response)?;
     }
     if response.choices.is_empty() {
-        response.choices.push(nothing_said(IrFinishReason::Incomplete, None));
+        response
+            .choices
+            .push(nothing_said(IrFinishReason::Incomplete, None));
     }
     Ok(response)
 }
@@ -42,7 +44,10 @@ fn read_piece(fields: Fields<'_>, response: &mut IrResponse) -> Result<(), Diale
             problem: "it has neither candidates nor feedback nor usage".to_owned(),
         });
     }
-    for (name, known) in [("responseId", &mut response.id), ("modelVersion", &mut response.model)] {
+    for (name, known) in [
+        ("responseId", &mut response.id),
+        ("modelVersion", &mut response.model),
+    ] {
         match (fields.get(name), known) {
             (Some(item), Some(_)) => item.repeats(),
             (Some(item), known) => *known = Some(item.text()?),
@@ -54,7 +59,9 @@ fn read_piece(fields: Fields<'_>, response: &mut IrResponse) -> Result<(), Diale
         read_candidate(Fields::of(candidate)?, position, &mut response.choices)?;
     }
     if let Some(feedback) = fields.fields("promptFeedback")? {
-        response.vendor.extend(feedback.vendor(vendor::PROMPT_FEEDBACK));
+        response
+            .vendor
+            .extend(feedback.vendor(vendor::PROMPT_FEEDBACK));
         if let Some(finish) = block_reason(feedback)? {
             let choice = nothing_said(finish.reason, finish.native);
             response.choices.push(choice);
@@ -100,7 +107,9 @@ fn read_candidate(
         None => message(IrRole::Assistant, Vec::new(), item),
     };
     let known = choices.iter_mut().find(|choice| choice.index == index);
-    let before = known.as_ref().map_or(&[][..], |choice| choice.message.content.as_slice());
+    let before = known
+        .as_ref()
+        .map_or(&[][..], |choice| choice.message.content.as_slice());
     let calls = said.content.iter().chain(before).any(is_call);
     let finish = read_finish(fields, Finish { calls })?;
     let mut beside = fields.vendor(vendor::CANDIDATE);
@@ -131,7 +140,10 @@ pub(crate) fn candidate_index(fields: Fields<'_>, position: usize) -> u32 {
         return u32::try_from(position).unwrap_or(u32::MAX);
     };
     item.structure();
-    let index = item.view().as_u64().and_then(|index| u32::try_from(index).ok());
+    let index = item
+        .view()
+        .as_u64()
+        .and_then(|index| u32::try_from(index).ok());
     index.unwrap_or_default()
 }
 
@@ -177,7 +189,10 @@ fn join(message: &mut IrMessage, more: Vec<IrBlock>) {
     }
     message.plain = matches!(
         message.content.as_slice(),
-        [IrBlock { body: IrContentBlock::Text { .. }, .. }]
+        [IrBlock {
+            body: IrContentBlock::Text { .. },
+            ..
+        }]
     );
 }
 
@@ -187,8 +202,14 @@ fn grow(last: &mut IrContentBlock, more: &IrContentBlock) -> bool {
             text.value.push_str(more);
         }
         (
-            IrContentBlock::Thinking { text, signature, .. },
-            IrContentBlock::Thinking { text: more, signature: proof, .. },
+            IrContentBlock::Thinking {
+                text, signature, ..
+            },
+            IrContentBlock::Thinking {
+                text: more,
+                signature: proof,
+                ..
+            },
         ) if signature.is_none() => {
             text.value.push_str(more);
             signature.clone_from(proof);
@@ -199,10 +220,7 @@ fn grow(last: &mut IrContentBlock, more: &IrContentBlock) -> bool {
 }
 
 /// Attaches the sources of a candidate to its texts; returns what belongs to none.
-fn cite(
-    fields: Fields<'_>,
-    message: &mut IrMessage,
-) -> Result<Vec<IrVendorField>, DialectError> {
+fn cite(fields: Fields<'_>, message: &mut IrMessage) -> Result<Vec<IrVendorField>, DialectError> {
     let blocks = &message.content;
     let locate = |segment: &Segment| {
         blocks.iter().enumerate().find_map(|(number, block)| {

@@ -1,6 +1,8 @@
 //! Writing an answer.
 
-use abp_core::ir::{IrBlock, IrChoice, IrContentBlock, IrFinish, IrResponse, Origin};
+use abp_core::ir::{
+    IrBlock, IrChoice, IrContentBlock, IrFinish, IrFinishReason, IrResponse, Origin,
+};
 use abp_dialect::{Dialect, Exchange, How, Lowering};
 
 use super::content_out::{Side, write_blocks};
@@ -45,7 +47,7 @@ pub(crate) fn write_response(response: &IrResponse, exchange: &Exchange, out: &m
             return;
         }
         if let Some(usage) = usage {
-            write_usage(usage, out);
+            write_usage(usage, side.own, out);
         }
         match (&exchange.model, model) {
             (Some(asked), Some(model)) => {
@@ -60,7 +62,11 @@ pub(crate) fn write_response(response: &IrResponse, exchange: &Exchange, out: &m
         }
     });
     if let Some(created) = created {
-        out.drop(created.origin, "created", "Gemini does not say when it answered");
+        out.drop(
+            created.origin,
+            "created",
+            "Gemini does not say when it answered",
+        );
     }
 }
 
@@ -81,7 +87,7 @@ fn write_choice(choice: &IrChoice, side: Side, out: &mut Lowering<'_>) {
         return;
     }
     let blocks: Vec<&IrBlock> = message.content.iter().collect();
-    let citations = plan_citations(&blocks, out);
+    let citations = plan_citations(&blocks, side.own, out);
     out.object(|out| {
         out.put_object("content", |out| {
             out.put_array("parts", |out| write_blocks(&blocks, side, out));
@@ -99,7 +105,7 @@ fn write_choice(choice: &IrChoice, side: Side, out: &mut Lowering<'_>) {
 }
 
 /// Collects the citations of all texts. Every block is one part of an answer.
-fn plan_citations(blocks: &[&IrBlock], out: &mut Lowering<'_>) -> Vec<Written> {
+fn plan_citations(blocks: &[&IrBlock], own: bool, out: &mut Lowering<'_>) -> Vec<Written> {
     let mut planned = Vec::new();
     for (part, block) in (0..).zip(blocks) {
         let IrContentBlock::Text { text, citations } = &block.body else {
@@ -111,7 +117,7 @@ fn plan_citations(blocks: &[&IrBlock], out: &mut Lowering<'_>) -> Vec<Written> {
         }
         for citation in citations {
             let lose = |origin, reason| out.drop(origin, "citations", reason);
-            planned.extend(grounding::plan(citation, part, &widths, lose));
+            planned.extend(grounding::plan(citation, part, &widths, own, lose));
         }
     }
     planned
@@ -129,11 +135,20 @@ pub(crate) fn write_finish(finish: &IrFinish, own: bool, out: &mut Lowering<'_>)
     let how = if exact {
         How::Converted("finish_reason")
     } else {
-        How::degraded("finish_reason", "the nearest word that Gemini has for this end")
+        How::degraded(
+            "finish_reason",
+            "the nearest word that Gemini has for this end",
+        )
     };
     match native {
         Some(native) if own => out.put("finishReason", native),
         Some(native) => out.put_as("finishReason", word, &[native.origin], &how),
+        None if *reason == IrFinishReason::Incomplete => out.made(
+            "finishReason",
+            word,
+            "incomplete",
+            "the source broke off without saying why",
+        ),
         None => out.tag("finishReason", word),
     }
     if let Some(sequence) = stop_sequence {

@@ -3,7 +3,7 @@
 //! The vendor counts tokens of reasoning, and those that its own tools read, apart from the rest.
 
 use abp_core::ir::{IrUsage, Leaf};
-use abp_dialect::{Dialect, DialectError, How, Item, Lowering};
+use abp_dialect::{DialectError, How, Item, Lowering};
 
 use crate::wire::{Fields, vendor};
 
@@ -38,11 +38,7 @@ pub(crate) fn read_usage(item: Item<'_>) -> Result<IrUsage, DialectError> {
 }
 
 /// A count together with another that the vendor keeps apart.
-fn sum(
-    fields: Fields<'_>,
-    name: &str,
-    apart: &str,
-) -> Result<Option<Leaf<u64>>, DialectError> {
+fn sum(fields: Fields<'_>, name: &str, apart: &str) -> Result<Option<Leaf<u64>>, DialectError> {
     let (Some(main), Some(other)) = (fields.count(name)?, fields.count(apart)?) else {
         return Ok(fields.count(name)?.or(fields.count(apart)?));
     };
@@ -52,8 +48,8 @@ fn sum(
     Ok(Some(main.with(main.saturating_add(other.value))))
 }
 
-/// Writes `usageMetadata`.
-pub(crate) fn write_usage(usage: &IrUsage, out: &mut Lowering<'_>) {
+/// Writes `usageMetadata`; `own` says that the source speaks this dialect, too.
+pub(crate) fn write_usage(usage: &IrUsage, own: bool, out: &mut Lowering<'_>) {
     let IrUsage {
         input_tokens,
         output_tokens,
@@ -89,8 +85,8 @@ pub(crate) fn write_usage(usage: &IrUsage, out: &mut Lowering<'_>) {
             ),
             _ => {}
         }
-        if out.source() == Some(Dialect::Gemini) {
-            out.put_vendor(vendor, |_, _| true);
+        for field in vendor.iter().filter(|_| own) {
+            out.put(&field.name, &field.value);
         }
     });
 }

@@ -85,10 +85,11 @@ pub(super) fn rewrite(schema: &str) -> Result<Rewritten, Refusal> {
     };
     rewriter.schema(root)?;
     let bare = |view: View<'_>| view.get("properties").is_none_or(View::is_empty);
-    let is_empty_object =
-        root.get("$ref").is_none() && root.get("anyOf").is_none() && root.get("allOf").is_none()
-            && bare(root)
-            && types(root.get("type")).iter().all(|word| word == "object");
+    let is_empty_object = root.get("$ref").is_none()
+        && root.get("anyOf").is_none()
+        && root.get("allOf").is_none()
+        && bare(root)
+        && types(root.get("type")).iter().all(|word| word == "object");
     Ok(Rewritten {
         text: rewriter.writer.into_text(),
         is_empty_object,
@@ -157,7 +158,9 @@ impl<'t> Rewriter<'t> {
             if self.following.contains(&pointer) {
                 return Err(Refusal::Recursive);
             }
-            let target = pointer.strip_prefix('#').and_then(|at| self.tape.resolve(at));
+            let target = pointer
+                .strip_prefix('#')
+                .and_then(|at| self.tape.resolve(at));
             self.following.push(pointer);
             match target {
                 Some(target) => self.collect(target, keywords)?,
@@ -184,7 +187,9 @@ impl<'t> Rewriter<'t> {
             || find(keywords, "enum").is_some_and(|list| list.items().any(View::is_null))
             || null_among("anyOf")
             || null_among("oneOf");
-        let choice = find(keywords, "anyOf").or(find(keywords, "oneOf")).is_some();
+        let choice = find(keywords, "anyOf")
+            .or(find(keywords, "oneOf"))
+            .is_some();
         match words.as_slice() {
             // Only text can be one of a list.
             _ if listed => self.single("STRING"),
@@ -206,7 +211,11 @@ impl<'t> Rewriter<'t> {
                 }
                 self.writer.end_array();
                 if choice {
-                    self.lose(view, "schema_any_of", "several types and a choice exclude each other");
+                    self.lose(
+                        view,
+                        "schema_any_of",
+                        "several types and a choice exclude each other",
+                    );
                 }
             }
         }
@@ -253,7 +262,11 @@ impl<'t> Rewriter<'t> {
             "const" => self.listed(value, std::iter::once(value)),
             "format" => self.format(value, keywords),
             "exclusiveMinimum" | "exclusiveMaximum" => self.bound(name, value, keywords),
-            _ => self.lose(value, "schema_keyword", "the model refuses this word of JSON Schema"),
+            _ => self.lose(
+                value,
+                "schema_keyword",
+                "the model refuses this word of JSON Schema",
+            ),
         }
         Ok(())
     }
@@ -325,17 +338,27 @@ impl<'t> Rewriter<'t> {
             _ => ("maximum", -1),
         };
         if value.kind() != Kind::Number || find(keywords, inclusive).is_some() {
-            self.lose(value, "schema_exclusive_bound", "the model has inclusive bounds only");
+            self.lose(
+                value,
+                "schema_exclusive_bound",
+                "the model has inclusive bounds only",
+            );
             return;
         }
-        let integer = types(find(keywords, "type")).iter().any(|word| word == "integer");
+        let integer = types(find(keywords, "type"))
+            .iter()
+            .any(|word| word == "integer");
         let next = value.as_i64().and_then(|bound| bound.checked_add(step));
         self.writer.key(inclusive);
         match next.filter(|_| integer) {
             Some(next) => self.writer.raw(&next.to_string()),
             None => {
                 self.writer.raw(value.raw());
-                self.lose(value, "schema_exclusive_bound", "the model has inclusive bounds only");
+                self.lose(
+                    value,
+                    "schema_exclusive_bound",
+                    "the model has inclusive bounds only",
+                );
             }
         }
     }
@@ -353,7 +376,11 @@ fn types(value: Option<View<'_>>) -> Vec<Cow<'_, str>> {
         return Vec::new();
     };
     let single = value.as_str();
-    value.items().filter_map(View::as_str).chain(single).collect()
+    value
+        .items()
+        .filter_map(View::as_str)
+        .chain(single)
+        .collect()
 }
 
 fn is_null_schema(view: View<'_>) -> bool {

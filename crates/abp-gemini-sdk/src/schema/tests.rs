@@ -69,12 +69,18 @@ fn json_schema_becomes_the_vendors() {
         (
             r#"{"oneOf":[{"type":"string"}],"additionalProperties":false}"#,
             r#"{"anyOf":[{"type":"STRING"}]}"#,
-            &["/oneOf schema_one_of", "/additionalProperties schema_keyword"],
+            &[
+                "/oneOf schema_one_of",
+                "/additionalProperties schema_keyword",
+            ],
         ),
     ];
     for (schema, expected, losses) in cases {
         let (text, lost) = rewritten(schema).expect(schema);
-        assert_eq!((text.as_str(), lost), (expected, losses.iter().map(ToString::to_string).collect()));
+        assert_eq!(
+            (text.as_str(), lost),
+            (expected, losses.iter().map(ToString::to_string).collect())
+        );
     }
 }
 
@@ -134,12 +140,18 @@ fn shared() -> impl Strategy<Value = String> {
     ];
     leaf.prop_recursive(4, 24, 3, |inner| {
         prop_oneof![
-            inner.clone().prop_map(|items| format!(r#"{{"type":"array","items":{items}}}"#)),
+            inner
+                .clone()
+                .prop_map(|items| format!(r#"{{"type":"array","items":{items}}}"#)),
             prop::collection::vec(inner, 1..3).prop_map(|properties| {
                 let named = properties.iter().enumerate();
-                let members: Vec<_> =
-                    named.map(|(n, schema)| format!(r#""p{n}":{schema}"#)).collect();
-                format!(r#"{{"type":"object","properties":{{{}}}}}"#, members.join(","))
+                let members: Vec<_> = named
+                    .map(|(n, schema)| format!(r#""p{n}":{schema}"#))
+                    .collect();
+                format!(
+                    r#"{{"type":"object","properties":{{{}}}}}"#,
+                    members.join(",")
+                )
             }),
         ]
     })
@@ -148,12 +160,24 @@ fn shared() -> impl Strategy<Value = String> {
 /// Anything that might be found where a schema should be.
 fn anything() -> impl Strategy<Value = String> {
     let word = prop_oneof![
-        Just("type"), Just("anyOf"), Just("allOf"), Just("items"), Just("properties"), Just("enum"),
-        Just("const"), Just("format"), Just("exclusiveMinimum"), Just("nullable"), Just("not"),
+        Just("type"),
+        Just("anyOf"),
+        Just("allOf"),
+        Just("items"),
+        Just("properties"),
+        Just("enum"),
+        Just("const"),
+        Just("format"),
+        Just("exclusiveMinimum"),
+        Just("nullable"),
+        Just("not"),
     ];
     let leaf = prop_oneof![
-        Just("null".to_owned()), Just("true".to_owned()), Just("-1.5".to_owned()),
-        Just(r#""string""#.to_owned()), Just(r#"["integer","null"]"#.to_owned()),
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        Just("-1.5".to_owned()),
+        Just(r#""string""#.to_owned()),
+        Just(r#"["integer","null"]"#.to_owned()),
         Just(r##"{"$ref":"#/properties/a"}"##.to_owned()),
     ];
     leaf.prop_recursive(5, 40, 4, move |inner| {
@@ -161,8 +185,10 @@ fn anything() -> impl Strategy<Value = String> {
         prop_oneof![
             prop::collection::vec(inner, 0..3).prop_map(|items| format!("[{}]", items.join(","))),
             members.prop_map(|members| {
-                let members: Vec<_> =
-                    members.iter().map(|(key, value)| format!(r#""{key}":{value}"#)).collect();
+                let members: Vec<_> = members
+                    .iter()
+                    .map(|(key, value)| format!(r#""{key}":{value}"#))
+                    .collect();
                 format!("{{{}}}", members.join(","))
             }),
         ]
@@ -172,17 +198,38 @@ fn anything() -> impl Strategy<Value = String> {
 /// Whether a schema has only words that the vendor knows, and types in capitals.
 fn is_own(schema: View<'_>) -> bool {
     const WORDS: [&str; 20] = [
-        "anyOf", "default", "description", "enum", "example", "format", "items", "maxItems",
-        "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties",
-        "minimum", "nullable", "pattern", "properties", "required", "type",
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "example",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "nullable",
+        "pattern",
+        "properties",
+        "required",
+        "type",
     ];
-    schema.entries().all(|(key, value)| match &*key.as_str().unwrap_or_default() {
-        "type" => value.as_str().is_some_and(|word| *word == word.to_ascii_uppercase()),
-        "items" => is_own(value),
-        "anyOf" => value.items().all(is_own),
-        "properties" => value.entries().all(|(_, property)| is_own(property)),
-        word => WORDS.contains(&word),
-    })
+    schema
+        .entries()
+        .all(|(key, value)| match &*key.as_str().unwrap_or_default() {
+            "type" => value
+                .as_str()
+                .is_some_and(|word| *word == word.to_ascii_uppercase()),
+            "items" => is_own(value),
+            "anyOf" => value.items().all(is_own),
+            "properties" => value.entries().all(|(_, property)| is_own(property)),
+            word => WORDS.contains(&word),
+        })
 }
 
 proptest! {

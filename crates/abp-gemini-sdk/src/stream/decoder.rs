@@ -49,7 +49,9 @@ impl StreamDecoder for GeminiDecoder {
         deltas: &mut Vec<IrDelta>,
     ) -> Result<(), DialectError> {
         // Errors come as a list of one where a list was asked for.
-        let pieces = data.items().chain((data.kind() != Kind::Array).then_some(data));
+        let pieces = data
+            .items()
+            .chain((data.kind() != Kind::Array).then_some(data));
         for piece in pieces {
             if !self.over {
                 self.piece(Fields::of(piece)?, deltas)?;
@@ -173,7 +175,10 @@ impl Candidate {
                 } else {
                     self.append(choice, text, false, deltas);
                 }
-                let proofs = block.vendor.into_iter().filter(|field| field.name == SIGNATURE);
+                let proofs = block
+                    .vendor
+                    .into_iter()
+                    .filter(|field| field.name == SIGNATURE);
                 deltas.extend(proofs.map(IrDelta::Vendor));
             }
             IrContentBlock::Thinking {
@@ -246,8 +251,18 @@ impl Candidate {
         }
     }
 
-    fn append(&mut self, choice: u32, text: Leaf<String>, thought: bool, deltas: &mut Vec<IrDelta>) {
-        if self.open.as_ref().is_none_or(|open| open.thought != thought) {
+    fn append(
+        &mut self,
+        choice: u32,
+        text: Leaf<String>,
+        thought: bool,
+        deltas: &mut Vec<IrDelta>,
+    ) {
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|open| open.thought != thought)
+        {
             let start = if thought {
                 IrBlockStart::Thinking {
                     kind: IrThinkingKind::Summary,

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abp_core::ir::{
-    IrBlockStart, IrCitation, IrDelta, IrFinish, IrToolInput, IrUsage, Leaf, Origin, RawJson,
+    IrBlockStart, IrCitation, IrDelta, IrFinish, IrToolInput, IrUsage, IrVendorField, Leaf, Origin,
+    RawJson,
 };
 use abp_dialect::{Dialect, EventSink, How, Lowering, StreamEncoder, Verdict};
 use abp_json::{Kind, Limits, Tape};
 
-use crate::grounding::{self, Widths, Written};
+use crate::grounding::{self, Chunk, Widths, Written};
 use crate::lowering::{write_arguments, write_error_body, write_finish, write_usage};
 use crate::wire::{SIGNATURE, finish_word};
 
@@ -67,7 +68,12 @@ impl StreamEncoder for GeminiEncoder {
                 self.id = id.as_ref().map(|id| out.hold(id).value);
                 self.model = model.as_ref().map(|model| out.hold(model).value);
                 if let Some(created) = created {
-                    lose(created.origin, "created", "Gemini does not say when it answered", out);
+                    lose(
+                        created.origin,
+                        "created",
+                        "Gemini does not say when it answered",
+                        out,
+                    );
                 }
             }
             IrDelta::Role { role, .. } => out.carried(role.origin),
@@ -96,13 +102,13 @@ impl StreamEncoder for GeminiEncoder {
                 self.choices.entry(*choice).or_default().finish = Some(held_finish(finish, out));
             }
             IrDelta::Usage(usage) => self.usage(usage, out),
-            IrDelta::Vendor(field) => {
-                if field.name == SIGNATURE && out.source() == Some(Dialect::Gemini) {
-                    self.piece(0, out, |out| {
-                        out.tag("text", "");
-                        out.put(SIGNATURE, &field.value);
-                    });
-                }
+            IrDelta::Vendor(field)
+                if field.name == SIGNATURE && out.source() == Some(Dialect::Gemini) =>
+            {
+                self.piece(0, out, |out| {
+                    out.tag("text", "");
+                    out.put(SIGNATURE, &field.value);
+                });
             }
             IrDelta::End => self.end(out),
             IrDelta::Error(error) => {
@@ -209,12 +215,23 @@ impl GeminiEncoder {
             }),
             Some(Block::Call(call)) => call.arguments.push_str(&out.hold(text)),
             Some(Block::Done) | None => {
-                lose(text.origin, "opaque_block", "Gemini has no such content", out);
+                lose(
+                    text.origin,
+                    "opaque_block",
+                    "Gemini has no such content",
+                    out,
+                );
             }
         }
     }
 
-    fn signature(&mut self, choice: u32, block: u32, proof: &Leaf<String>, out: &mut EventSink<'_>) {
+    fn signature(
+        &mut self,
+        choice: u32,
+        block: u32,
+        proof: &Leaf<String>,
+        out: &mut EventSink<'_>,
+    ) {
         let own = out.source() == Some(Dialect::Gemini);
         match self.block(choice, block) {
             Some(Block::Call(call)) => {
@@ -235,11 +252,13 @@ impl GeminiEncoder {
     }
 
     fn citation(&mut self, choice: u32, block: u32, cited: &IrCitation, out: &mut EventSink<'_>) {
+        let own = out.source() == Some(Dialect::Gemini);
         let Some(Block::Text(widths)) = self.block(choice, block) else {
             let reason = "Gemini cites for texts";
             return lose(cited.native.origin, "citations", reason, out);
         };
-        let planned = grounding::plan(cited, u64::from(block), widths, |origin, reason| {
+        let part = u64::from(block);
+        let planned = grounding::plan(cited, part, widths, own, |origin, reason| {
             lose(origin, "citations", reason, out);
         });
         let Some(planned) = planned else { return };
@@ -247,13 +266,19 @@ impl GeminiEncoder {
             from.into_iter().for_each(|origin| out.carried(origin));
             (start, end, [Origin::Host; 2])
         });
-        let planned = Written {
-            url: out.hold(&planned.url),
-            title: planned.title.as_ref().map(|title| out.hold(title)),
-            range,
-            ..planned
+        let chunk = match planned.chunk {
+            Chunk::Web { url, title } => Chunk::Web {
+                url: out.hold(&url),
+                title: title.map(|title| out.hold(&title)),
+            },
+            Chunk::Own(native) => Chunk::Own(out.hold(&native)),
         };
-        self.choices.entry(choice).or_default().citations.push(planned);
+        let planned = Written { part, chunk, range };
+        self.choices
+            .entry(choice)
+            .or_default()
+            .citations
+            .push(planned);
     }
 
     fn stop(&mut self, choice: u32, block: u32, out: &mut EventSink<'_>) {
@@ -291,10 +316,13 @@ impl GeminiEncoder {
             cache_read_tokens,
             reasoning_tokens,
             total_tokens,
-            vendor: _,
+            vendor,
             origin: _,
         } = usage;
         let known = self.usage.get_or_insert_default();
+        if out.source() == Some(Dialect::Gemini) {
+            known.vendor = vendor.iter().map(|field| held_field(field, out)).collect();
+        }
         let pairs = [
             (&mut known.input_tokens, input_tokens),
             (&mut known.output_tokens, output_tokens),
@@ -329,8 +357,9 @@ impl GeminiEncoder {
                     });
                 }
             });
+            // Fields of other vendors were not kept in the first place.
             if let Some(usage) = &self.usage {
-                write_usage(usage, out);
+                write_usage(usage, true, out);
             }
             self.names(out);
         });
@@ -390,6 +419,13 @@ fn lose(
     out.remark(origin, Verdict::Dropped { label, reason });
 }
 
+fn held_field(field: &IrVendorField, out: &mut EventSink<'_>) -> IrVendorField {
+    IrVendorField {
+        name: field.name.clone(),
+        value: out.hold(&field.value),
+    }
+}
+
 /// The end of a candidate, kept for the last piece: in the vendor's own word, or without one. Losses
 /// are remarked on now.
 fn held_finish(finish: &IrFinish, out: &mut EventSink<'_>) -> IrFinish {
@@ -430,7 +466,11 @@ fn arguments_of(text: String, custom: bool) -> IrToolInput {
     if custom {
         return IrToolInput::Text(text.into());
     }
-    let text = if text.trim().is_empty() { "{}".to_owned() } else { text };
+    let text = if text.trim().is_empty() {
+        "{}".to_owned()
+    } else {
+        text
+    };
     let object = Tape::parse_str(&text, &Limits::default())
         .is_ok_and(|tape| tape.root().kind() == Kind::Object);
     if object {

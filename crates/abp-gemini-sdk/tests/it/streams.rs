@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abp_core::ir::{IrBlockStart, IrDelta, IrFinishReason, IrUsage};
+use abp_core::ir::{IrBlockStart, IrDelta, IrFinishReason, IrUsage, Origin};
 
 use crate::support::{decode, encode, events_of, fixtures, recorded};
 
@@ -27,13 +27,23 @@ fn accumulate(deltas: &[IrDelta]) -> Answer {
         assert!(!over, "nothing follows the end: {delta:?}");
         match delta {
             IrDelta::Start { id, model, .. } => {
-                assert!(answer.id.is_none() && answer.blocks.is_empty(), "one start, at the start");
+                assert!(
+                    answer.id.is_none() && answer.blocks.is_empty(),
+                    "one start, at the start"
+                );
                 answer.id = id.as_ref().map(|id| id.value.clone());
                 answer.model = model.as_ref().map(|model| model.value.clone());
             }
-            IrDelta::BlockStart { choice, block, start } => {
+            IrDelta::BlockStart {
+                choice,
+                block,
+                start,
+            } => {
                 let kind = match start {
-                    IrBlockStart::ToolUse { id, name, .. } => format!("{id:?} {}", name.value),
+                    IrBlockStart::ToolUse { id, name, .. } => {
+                        let id = id.as_ref().map(|id| &id.value);
+                        format!("{id:?} {}", name.value)
+                    }
                     IrBlockStart::Opaque { native, .. } => native.text().to_owned(),
                     other => format!("{other:?}"),
                 };
@@ -41,13 +51,31 @@ fn accumulate(deltas: &[IrDelta]) -> Answer {
                 assert!(answer.blocks.insert((*choice, *block), started).is_none());
                 open.insert((*choice, *block), ());
             }
-            IrDelta::Append { choice, block, text } => {
+            IrDelta::Append {
+                choice,
+                block,
+                text,
+            } => {
                 assert!(open.contains_key(&(*choice, *block)));
-                answer.blocks.get_mut(&(*choice, *block)).expect("begun").1.push_str(text);
+                answer
+                    .blocks
+                    .get_mut(&(*choice, *block))
+                    .expect("begun")
+                    .1
+                    .push_str(text);
             }
-            IrDelta::Signature { choice, block, signature } => {
+            IrDelta::Signature {
+                choice,
+                block,
+                signature,
+            } => {
                 assert!(open.contains_key(&(*choice, *block)));
-                answer.blocks.get_mut(&(*choice, *block)).expect("begun").2.push_str(signature);
+                answer
+                    .blocks
+                    .get_mut(&(*choice, *block))
+                    .expect("begun")
+                    .2
+                    .push_str(signature);
             }
             IrDelta::Citation { choice, block, .. } => {
                 assert!(open.contains_key(&(*choice, *block)));
@@ -57,11 +85,18 @@ fn accumulate(deltas: &[IrDelta]) -> Answer {
                 assert!(open.remove(&(*choice, *block)).is_some());
             }
             IrDelta::Finish { choice, finish } => {
-                assert!(open.keys().all(|(of, _)| of != choice), "blocks end before their choice");
+                assert!(
+                    open.keys().all(|(of, _)| of != choice),
+                    "blocks end before their choice"
+                );
                 answer.finishes.insert(*choice, finish.reason);
             }
             IrDelta::Usage(usage) => {
-                answer.usage = IrUsage { vendor: Vec::new(), ..usage.clone() };
+                answer.usage = IrUsage {
+                    vendor: Vec::new(),
+                    origin: Origin::Host,
+                    ..usage.clone()
+                };
             }
             IrDelta::End => over = true,
             IrDelta::Error(error) => {
@@ -92,7 +127,12 @@ fn streams_come_back() {
             panic!("{}: {error}", name.display());
         }));
         let again = accumulate(&decode(&encode(&events)).expect("our own stream"));
-        assert_eq!(without_citations(first), without_citations(again), "{}", name.display());
+        assert_eq!(
+            without_citations(first),
+            without_citations(again),
+            "{}",
+            name.display()
+        );
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Document {
 /// What was read from one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Ir {
-    Request(IrConversation),
+    Request(Box<IrConversation>),
     Response(IrResponse),
     Error(IrError),
 }
@@ -43,7 +43,7 @@ pub(crate) fn round_trip(
     let tape = Tape::parse_str(source, &Limits::default())?;
     let reader = Reader::new(&tape);
     let ir = match document {
-        Document::Request => Ir::Request(GeminiCodec.read_request(reader.root())?),
+        Document::Request => Ir::Request(Box::new(GeminiCodec.read_request(reader.root())?)),
         Document::Response => Ir::Response(GeminiCodec.read_response(reader.root())?),
         Document::Error => Ir::Error(GeminiCodec.read_error(reader.root(), None)?),
     };
@@ -78,7 +78,10 @@ fn same_view(left: View<'_>, right: View<'_>) -> bool {
             Kind::String => left.as_str_lossy() == right.as_str_lossy(),
             Kind::Array => {
                 left.len() == right.len()
-                    && left.items().zip(right.items()).all(|(left, right)| same_view(left, right))
+                    && left
+                        .items()
+                        .zip(right.items())
+                        .all(|(left, right)| same_view(left, right))
             }
             Kind::Object => {
                 left.len() == right.len()
@@ -120,7 +123,9 @@ pub(crate) fn encode(events: &[String]) -> Vec<String> {
         let tape = Tape::parse_str(event, &Limits::default()).expect("JSON");
         let reader = Reader::new(&tape);
         let mut deltas = Vec::new();
-        decoder.event(None, reader.root(), &mut deltas).expect("an event");
+        decoder
+            .event(None, reader.root(), &mut deltas)
+            .expect("an event");
         write(Some((Dialect::Gemini, &reader)), deltas);
     }
     let mut deltas = Vec::new();
@@ -133,7 +138,11 @@ pub(crate) fn encode(events: &[String]) -> Vec<String> {
 pub(crate) fn events_of(body: &str) -> Vec<String> {
     if body.trim_start().starts_with('[') {
         let tape = Tape::parse_str(body, &Limits::default()).expect("JSON");
-        return tape.root().items().map(|item| item.raw().to_owned()).collect();
+        return tape
+            .root()
+            .items()
+            .map(|item| item.raw().to_owned())
+            .collect();
     }
     let data = body.lines().filter_map(|line| line.strip_prefix("data:"));
     data.map(|data| data.trim().to_owned()).collect()
@@ -142,7 +151,10 @@ pub(crate) fn events_of(body: &str) -> Vec<String> {
 /// The recorded files of a kind; `None` where there are none, which is said.
 pub(crate) fn recorded(kind: &str) -> Option<Vec<(PathBuf, String)>> {
     let Some(shared) = shared_dir() else {
-        skip(&format!("recorded gemini {kind}s"), "no shared data directory");
+        skip(
+            &format!("recorded gemini {kind}s"),
+            "no shared data directory",
+        );
         return None;
     };
     Some(files(&shared.join("corpus/gemini").join(kind)))

@@ -156,8 +156,11 @@ pub enum AgentEventKind {
         target: Option<String>,
         /// The decision.
         outcome: PermissionOutcome,
-        /// Who decided: `policy`, `operator`, or `default` where nobody could be asked.
+        /// Who decided: the name of a person, `policy`, or `default` where nobody could be asked.
         decided_by: String,
+        /// How a person decided, such as `terminal` or `--approve`; absent where none did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decided_via: Option<String>,
         /// Why.
         reason: String,
     },

@@ -158,6 +158,9 @@ pub struct EnforcedRule {
 pub struct EnforcementReport {
     /// The rules, in the order of the profile.
     pub rules: Vec<EnforcedRule>,
+    /// What kept the backend's processes from outliving the run, e.g. `pid_namespace`; `null` where
+    /// it had none.
+    pub contained_by: Option<String>,
 }
 
 /// How well a backend fits, each part between 0 and 1.

@@ -79,7 +79,7 @@ impl<'s> EventSink<'s> {
     /// carried from now on, and its place in this event of the source is forgotten.
     pub fn hold<T: Clone>(&mut self, leaf: &Leaf<T>) -> Leaf<T> {
         self.carried(leaf.origin);
-        leaf.value.clone().into()
+        Leaf::new(leaf.value.clone(), Origin::Made("streamed"))
     }
 
     /// Says that a part of this event is carried by the stream as a whole.

@@ -8,7 +8,7 @@ use abp_json::{NodeId, Writer};
 use crate::{Dialect, Reader, TargetProfile};
 
 /// How a part of the source reached the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum How {
     /// As it was.
     AsIs,
@@ -46,7 +46,7 @@ impl How {
 }
 
 /// What a dialect remarks on a part of the source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It reached the target, in this way.
     Carried(How),

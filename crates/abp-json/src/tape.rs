@@ -162,6 +162,15 @@ impl<'s> Tape<'s> {
         (0..self.nodes.len() as u32).map(|id| View::new(self, id))
     }
 
+    /// Returns the key or value whose text starts at a byte of the source, or `None` when none does.
+    pub fn starting_at(&self, offset: usize) -> Option<View<'_>> {
+        let found = self
+            .nodes
+            .binary_search_by(|node| (node.start as usize).cmp(&offset))
+            .ok()?;
+        Some(View::new(self, found as u32))
+    }
+
     /// Returns every key that repeats an earlier key of its object, in document order of the
     /// objects' ends.
     pub fn duplicates(&self) -> &[Duplicate] {

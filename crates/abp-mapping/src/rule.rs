@@ -25,10 +25,14 @@ pub enum Fidelity {
 }
 
 impl Fidelity {
-    /// Whether nothing is lost.
+    /// A sign for tables.
     #[must_use]
-    pub fn is_lossless(&self) -> bool {
-        matches!(self, Self::Lossless)
+    pub fn symbol(&self) -> &'static str {
+        match self {
+            Self::Lossless => "=",
+            Self::LossyLabeled { .. } => "~",
+            Self::Unsupported { .. } => "x",
+        }
     }
 
     /// Whether the feature does not arrive at all.

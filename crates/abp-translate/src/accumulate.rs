@@ -231,7 +231,10 @@ fn merge_usage(sum: &mut IrUsage, new: &IrUsage) {
     } = new;
     replace(&mut sum.input_tokens, input_tokens.as_ref());
     replace(&mut sum.output_tokens, output_tokens.as_ref());
-    replace(&mut sum.cache_creation_tokens, cache_creation_tokens.as_ref());
+    replace(
+        &mut sum.cache_creation_tokens,
+        cache_creation_tokens.as_ref(),
+    );
     replace(&mut sum.cache_read_tokens, cache_read_tokens.as_ref());
     replace(&mut sum.reasoning_tokens, reasoning_tokens.as_ref());
     replace(&mut sum.total_tokens, total_tokens.as_ref());

@@ -1,8 +1,8 @@
 //! Between work orders and conversations, and between answers and events.
 
 use abp_core::ir::{
-    IrContentBlock, IrConversation, IrFinishReason, IrMessage, IrResponse, IrRole,
-    IrToolInput, IrUsage, Leaf,
+    IrContentBlock, IrConversation, IrFinishReason, IrMessage, IrResponse, IrRole, IrToolInput,
+    IrUsage, Leaf,
 };
 use abp_core::{AgentEventKind, UsageNormalized, WorkOrder};
 use abp_json::Limits;
@@ -84,8 +84,10 @@ fn arguments(input: &IrToolInput) -> Value {
     match input {
         IrToolInput::Json(json) => {
             let text = json.text();
-            abp_json::admit_text(text.as_bytes(), &Limits::default())
-                .map_or_else(|_| Value::String(text.to_owned()), |admitted| admitted.value)
+            abp_json::admit_text(text.as_bytes(), &Limits::default()).map_or_else(
+                |_| Value::String(text.to_owned()),
+                |admitted| admitted.value,
+            )
         }
         IrToolInput::Text(text) | IrToolInput::Invalid(text) => Value::String(text.value.clone()),
     }

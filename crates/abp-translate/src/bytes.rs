@@ -70,7 +70,9 @@ pub fn translate_stream(
     let mut decoder = SseDecoder::new(SseLimits::default());
     let mut translator = StreamTranslator::new(from, to, exchange, options)?;
     let mut events = Vec::new();
-    each_event(&mut decoder, source, &mut translator, |event| events.push(event));
+    each_event(&mut decoder, source, &mut translator, |event| {
+        events.push(event)
+    });
     last_events(&mut decoder, &mut translator, |event| events.push(event));
     Ok((events, translator.ledger()))
 }

@@ -6,6 +6,7 @@
 //! the entry says [`UNEXPLAINED`], which tests treat as a defect.
 
 mod account;
+mod restored;
 mod stream;
 
 use std::borrow::Cow;
@@ -25,13 +26,20 @@ pub const UNEXPLAINED: &str = "unexplained";
 pub const STRUCTURE: &str = "structure";
 
 /// Labels of synthesised values that change what the target is asked to do.
-const CONSEQUENTIAL: [&str; 5] = [
+const CONSEQUENTIAL: [&str; 6] = [
+    "broken_off",
     "max_tokens_default",
     "missing_result",
     "placeholder_message",
     "system_marker",
     "tool_stub",
 ];
+
+/// The label of a `null` that was not carried.
+const EXPLICIT_NULL: &str = "explicit_null";
+
+/// The label of an empty list or object that was not carried.
+const EMPTY_VALUE: &str = "empty_value";
 
 /// What became of a part of the source, or where a part of the target comes from.
 #[derive(
@@ -70,7 +78,17 @@ impl Action {
 
 /// How true a translation is as a whole.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
     JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
@@ -121,18 +139,23 @@ impl LedgerEntry {
     pub fn is_loss(&self) -> bool {
         match self.action {
             Action::Kept | Action::Renamed => self.unsupported,
-            Action::Emulated | Action::Degraded | Action::Dropped => true,
-            Action::Synthesised => self
-                .label
-                .as_deref()
-                .is_some_and(|label| CONSEQUENTIAL.contains(&label)),
+            Action::Emulated | Action::Degraded => true,
+            // Where nothing was said, nothing is lost.
+            Action::Dropped => !self.is_labelled(&[EXPLICIT_NULL, EMPTY_VALUE, STRUCTURE]),
+            Action::Synthesised => self.is_labelled(&CONSEQUENTIAL),
         }
     }
 
     /// Whether the entry only says that forms differ.
     #[must_use]
     pub fn is_structure(&self) -> bool {
-        self.label.as_deref() == Some(STRUCTURE)
+        self.is_labelled(&[STRUCTURE])
+    }
+
+    fn is_labelled(&self, labels: &[&str]) -> bool {
+        self.label
+            .as_deref()
+            .is_some_and(|label| labels.contains(&label))
     }
 
     fn fidelity(&self) -> FidelityLevel {

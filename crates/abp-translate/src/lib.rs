@@ -26,6 +26,6 @@ pub use prepare::prepare;
 pub use reasoning::{KeptReasoning, Recovered, kept_reasoning, needed_reasoning, recover};
 pub use stream::{StreamEvent, StreamTranslator};
 pub use translate::{
-    Options, TranslateError, Translation, read_request, translate_error, translate_request, translate_request_with,
-    translate_response, write_request,
+    Options, TranslateError, Translation, read_request, translate_error, translate_request,
+    translate_request_with, translate_response, write_request,
 };

@@ -10,7 +10,49 @@ mod order;
 mod tools;
 
 use abp_core::ir::{IrConversation, Origin};
-use abp_dialect::{DialectRules, Exchange, How, Note, Reader, Verdict};
+use abp_dialect::{Dialect, DialectRules, Exchange, How, Note, Reader, Verdict, WireFamily};
+
+/// Settings without which a request is another one: they bring in conversations, tools or resources
+/// that the vendor keeps, or change how the answer is given.
+const ESSENTIAL: [(WireFamily, &[&str]); 4] = [
+    (WireFamily::Chat, &["web_search_options"]),
+    (
+        WireFamily::Responses,
+        &[
+            "previous_response_id",
+            "conversation",
+            "prompt",
+            "background",
+        ],
+    ),
+    (WireFamily::Messages, &["container", "mcp_servers"]),
+    (
+        WireFamily::GenerateContent,
+        &["cachedContent", "cached_content"],
+    ),
+];
+
+/// Remarks on settings that only the source's vendor can honour, and that cannot be done without.
+pub(crate) fn refuse_essential(conversation: &IrConversation, from: Dialect) -> Vec<Note> {
+    let names = ESSENTIAL
+        .iter()
+        .find(|(family, _)| *family == from.family())
+        .map_or(&[][..], |(_, names)| names);
+    conversation
+        .settings
+        .vendor
+        .iter()
+        .filter(|field| names.contains(&field.name.as_str()))
+        .filter(|field| field.value.text() != "false")
+        .map(|field| Note {
+            origin: field.value.origin,
+            verdict: Verdict::Unsupported {
+                label: field.name.clone().into(),
+                reason: "only the vendor of the source can honour it".into(),
+            },
+        })
+        .collect()
+}
 
 /// Makes a conversation fit, and returns what its answer has to undo.
 pub fn prepare(

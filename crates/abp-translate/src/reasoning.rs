@@ -127,22 +127,25 @@ fn is_proven(message: &IrMessage, to: Dialect) -> bool {
             IrContentBlock::RedactedThinking { .. } => true,
             _ => false,
         }),
-        Dialect::Gemini => any(|body| {
-            matches!(body, IrContentBlock::ToolUse { signature, .. } if signature.is_some())
-        }),
-        Dialect::Codex => any(|body| {
-            matches!(body, IrContentBlock::Thinking { encrypted, .. } if encrypted.is_some())
-        }),
+        Dialect::Gemini => any(
+            |body| matches!(body, IrContentBlock::ToolUse { signature, .. } if signature.is_some()),
+        ),
+        Dialect::Codex => any(
+            |body| matches!(body, IrContentBlock::Thinking { encrypted, .. } if encrypted.is_some()),
+        ),
         Dialect::Kimi => any(|body| matches!(body, IrContentBlock::Thinking { .. })),
         _ => true,
     }
 }
 
 fn call_ids(message: &IrMessage) -> impl Iterator<Item = &str> {
-    message.content.iter().filter_map(|block| match &block.body {
-        IrContentBlock::ToolUse { id: Some(id), .. } => Some(id.as_str()),
-        _ => None,
-    })
+    message
+        .content
+        .iter()
+        .filter_map(|block| match &block.body {
+            IrContentBlock::ToolUse { id: Some(id), .. } => Some(id.as_str()),
+            _ => None,
+        })
 }
 
 /// A copy that does not point into the document it was read from.

@@ -7,6 +7,7 @@ use abp_dialect::{
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 
+use crate::prepare::refuse_essential;
 use crate::{FidelityLevel, Ledger, codec, prepare, restore_response};
 
 /// What a translation should do besides translating.
@@ -16,6 +17,8 @@ pub struct Options {
     pub profile: TargetProfile,
     /// Bounds on the source.
     pub limits: Limits,
+    /// Also translate back, and name in the ledger what that does not restore. Costs as much again.
+    pub check_way_back: bool,
 }
 
 /// A translated document.
@@ -37,7 +40,6 @@ impl Translation {
     pub fn fidelity(&self) -> FidelityLevel {
         self.ledger.fidelity()
     }
-
 }
 
 /// Why a document could not be translated.
@@ -91,7 +93,10 @@ pub fn translate_request_with(
         change(&mut conversation);
         job.request(conversation)
     };
-    document(source, from, to, options, Codec::read_request, write)
+    let done = document(source, from, to, options, Codec::read_request, write)?;
+    checked(source, done, options, |output, options| {
+        translate_request(output, to, from, options)
+    })
 }
 
 /// Reads a request.
@@ -143,8 +148,10 @@ pub fn translate_response(
     exchange: &Exchange,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    document(source, from, to, options, Codec::read_response, |job, ir| {
-        job.response(ir, exchange)
+    let write = |job: Job<'_>, answer| job.response(answer, exchange);
+    let done = document(source, from, to, options, Codec::read_response, write)?;
+    checked(source, done, options, |output, options| {
+        translate_response(output, to, from, &Exchange::default(), options)
     })
 }
 
@@ -160,7 +167,32 @@ pub fn translate_error(
     options: &Options,
 ) -> Result<Translation, TranslateError> {
     let read = |codec: &'static dyn Codec, root: Item<'_>| codec.read_error(root, status);
-    document(source, from, to, options, read, |job, ir| job.error(&ir))
+    let done = document(source, from, to, options, read, |job, ir| job.error(&ir))?;
+    let status = done.status;
+    checked(source, done, options, |output, options| {
+        translate_error(output, to, from, status, options)
+    })
+}
+
+/// Translates back where that is asked for, and names what it does not restore.
+fn checked(
+    source: &[u8],
+    mut done: Translation,
+    options: &Options,
+    back: impl FnOnce(&[u8], &Options) -> Result<Translation, TranslateError>,
+) -> Result<Translation, TranslateError> {
+    if !options.check_way_back {
+        return Ok(done);
+    }
+    let plain = Options {
+        limits: options.limits,
+        ..Options::default()
+    };
+    let again = back(done.output.as_bytes(), &plain)?;
+    let parse = |text| Tape::parse(text, &options.limits).map_err(DialectError::Json);
+    let (source, again) = (parse(source)?, parse(again.output.as_bytes())?);
+    done.ledger.name_unrestored(&source, &again);
+    Ok(done)
 }
 
 /// What all documents have in common: parse, read, write, account.
@@ -202,8 +234,20 @@ impl Job<'_> {
         let mut notes = Vec::new();
         // A request to its own dialect obeys its rules already, or fails there as it would without us.
         if self.from != self.to {
-            let rules = self.writing.rules(self.profile);
+            let model = conversation.settings.model.as_ref();
+            let asked = TargetProfile {
+                model: self
+                    .profile
+                    .model
+                    .clone()
+                    .or_else(|| model.map(|model| model.value.clone())),
+                ..self.profile.clone()
+            };
+            let rules = self.writing.rules(&asked);
             (exchange, notes) = prepare(&mut conversation, &rules, Some(self.reader));
+        }
+        if self.from.family() != self.to.family() {
+            notes.extend(refuse_essential(&conversation, self.from));
         }
         let model = conversation.settings.model.as_ref();
         exchange.model = model
@@ -224,7 +268,11 @@ impl Job<'_> {
     }
 
     fn error(self, error: &IrError) -> Translation {
+        let root = self.reader.root().origin();
         self.write(Exchange::default(), Vec::new(), |codec, out| {
+            if out.copy_native(root) {
+                return error.status;
+            }
             Some(codec.write_error(error, out))
         })
     }

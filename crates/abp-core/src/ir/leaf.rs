@@ -14,6 +14,8 @@ pub enum Origin {
     /// Made by ABP, not read anywhere.
     #[default]
     Host,
+    /// Made by ABP to fit the target; the word says why.
+    Made(&'static str),
     /// Read from this node of the source's tape.
     Node(NodeId),
 }
@@ -108,7 +110,10 @@ impl RawJson {
     /// The double nearest to a number.
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
-        self.0.parse().ok().filter(|double: &f64| double.is_finite())
+        self.0
+            .parse()
+            .ok()
+            .filter(|double: &f64| double.is_finite())
     }
 
     /// A number that is spelled as an integer and fits.

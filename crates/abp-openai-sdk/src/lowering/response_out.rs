@@ -8,10 +8,15 @@ use abp_dialect::{Exchange, How, Lowering};
 
 use super::message_out::{self, Piece};
 use super::{assistant_out, usage};
-use crate::wire;
+use crate::{Flavour, wire};
 
 /// Writes an answer.
-pub(crate) fn write(response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {
+pub(crate) fn write(
+    flavour: &Flavour,
+    response: &IrResponse,
+    exchange: &Exchange,
+    out: &mut Lowering<'_>,
+) {
     let changed = |choice: &IrChoice| !matches!(choice.origin, Origin::Node(_));
     let anew = exchange.model.is_some() || response.choices.iter().any(changed);
     let sections: &[&str] = match anew {
@@ -22,12 +27,12 @@ pub(crate) fn write(response: &IrResponse, exchange: &Exchange, out: &mut Loweri
         if out.copy_native_members(sections) {
             if anew {
                 put_model(response, exchange, out);
-                write_choices(response, exchange, out);
+                write_choices(flavour, response, exchange, out);
             }
             return;
         }
         put_head(response, exchange, out);
-        write_choices(response, exchange, out);
+        write_choices(flavour, response, exchange, out);
         if let Some(counts) = &response.usage {
             usage::put(counts, out);
         }
@@ -60,17 +65,22 @@ fn put_model(response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>)
     }
 }
 
-fn write_choices(response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {
+fn write_choices(
+    flavour: &Flavour,
+    response: &IrResponse,
+    exchange: &Exchange,
+    out: &mut Lowering<'_>,
+) {
     out.put_array("choices", |out| {
         for choice in &response.choices {
             if !out.copy_native(choice.origin) {
-                write_choice(choice, exchange.legacy_functions, out);
+                write_choice(flavour, choice, exchange.legacy_functions, out);
             }
         }
     });
 }
 
-fn write_choice(choice: &IrChoice, legacy: bool, out: &mut Lowering<'_>) {
+fn write_choice(flavour: &Flavour, choice: &IrChoice, legacy: bool, out: &mut Lowering<'_>) {
     let IrChoice {
         index,
         message,
@@ -80,7 +90,9 @@ fn write_choice(choice: &IrChoice, legacy: bool, out: &mut Lowering<'_>) {
     } = choice;
     out.object(|out| {
         out.tag("index", &u64::from(*index));
-        out.put_object("message", |out| write_message(message, legacy, out));
+        out.put_object("message", |out| {
+            write_message(flavour, message, legacy, out);
+        });
         let call = |block: &IrBlock| matches!(block.body, IrContentBlock::ToolUse { .. });
         let calls = match (message.content.iter().any(call), legacy) {
             (false, _) => Calls::None,
@@ -168,7 +180,7 @@ pub(crate) fn put_finish(finish: &IrFinish, calls: Calls, out: &mut Lowering<'_>
     }
 }
 
-fn write_message(message: &IrMessage, legacy: bool, out: &mut Lowering<'_>) {
+fn write_message(flavour: &Flavour, message: &IrMessage, legacy: bool, out: &mut Lowering<'_>) {
     out.tag("role", "assistant");
     let sorted = assistant_out::sort(message, out);
     let pieces: Vec<Piece<'_>> = sorted
@@ -181,7 +193,7 @@ fn write_message(message: &IrMessage, legacy: bool, out: &mut Lowering<'_>) {
     } else {
         message_out::put_text("content", &pieces, "", out);
     }
-    assistant_out::put_thinking(&sorted.thinking, out);
+    assistant_out::put_thinking(flavour, &sorted.thinking, out);
     if sorted.refusals.is_empty() {
         out.tag("refusal", &RawJson::trusted("null"));
     }

@@ -15,7 +15,7 @@ use super::chunk::{
 };
 use crate::lowering::response_out::{self, Calls};
 use crate::lowering::{assistant_out, error, usage};
-use crate::wire;
+use crate::{Flavour, wire};
 
 /// Writes a stream.
 #[derive(Debug)]

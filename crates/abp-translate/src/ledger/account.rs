@@ -6,7 +6,7 @@ use abp_core::ir::Origin;
 use abp_dialect::{Dialect, How, Made, Mark, Note, Reader, Seen, Verdict};
 use abp_json::{Kind, Limits, NodeId, Tape, View};
 
-use super::{Action, LedgerEntry, STRUCTURE, UNEXPLAINED};
+use super::{Action, EMPTY_VALUE, EXPLICIT_NULL, LedgerEntry, STRUCTURE, UNEXPLAINED};
 
 /// Accounts for every leaf of a source and every leaf of its target.
 pub(super) fn account(
@@ -89,7 +89,9 @@ impl<'n, 't> Books<'n, 't> {
         for note in notes {
             if let Origin::Node(node) = note.origin
                 && let Some(page) = self.page(node)
-                && page.verdict.is_none_or(|known| gravity(known) < gravity(&note.verdict))
+                && page
+                    .verdict
+                    .is_none_or(|known| gravity(known) < gravity(&note.verdict))
             {
                 page.verdict = Some(&note.verdict);
             }
@@ -128,58 +130,35 @@ impl<'n, 't> Books<'n, 't> {
     }
 
     fn walk(&mut self, view: View<'t>, above: Inherited<'n, 't>, remark: Option<&'n Verdict>) {
-        let page = self
-            .pages
-            .get(view.id().index())
-            .cloned()
-            .unwrap_or_default();
-        let remark = page.verdict.or(remark);
-        let leaf = view.is_empty();
-        let below = || {
-            let values: Vec<View<'t>> = match view.kind() {
-                Kind::Object => view.entries().map(|(_, value)| value).collect(),
-                _ => view.items().collect(),
-            };
-            values
+        let Some(page) = self.page(view.id()) else {
+            return;
         };
-        let deeper = !leaf
-            && below()
-                .iter()
-                .any(|child| self.pages.get(child.id().index()).is_some_and(|page| page.touched));
-        if let Some(&(_, _)) = page.marks.first() {
-            if leaf || !deeper {
-                for (at, how) in page.marks {
-                    self.carried(view, view, at, how, remark);
-                }
-                return;
-            }
-        } else if leaf || (!deeper && self.uniform(&page, above, remark)) {
-            match above {
-                Some((marked, at, how)) => self.carried(view, marked, at, how, remark),
-                None => self.missing(view, &page, remark),
+        let marks = std::mem::take(&mut page.marks);
+        let (verdict, seen) = (page.verdict, page.seen);
+        let remark = verdict.or(remark);
+        let leaf = view.is_empty();
+        let touched = |child: View<'t>| {
+            let page = self.pages.get(child.id().index());
+            page.is_some_and(|page| page.touched)
+        };
+        let deeper = !leaf && children(view).any(touched);
+        if !deeper && !marks.is_empty() {
+            for (at, how) in marks {
+                self.carried(view, view, at, how, remark);
             }
             return;
         }
-        let inherited = page
-            .marks
-            .first()
-            .map(|(at, how)| (view, *at, *how))
-            .or(above);
-        for child in below() {
-            self.walk(child, inherited, remark);
+        if marks.is_empty() && (leaf || (!deeper && uniform(seen, above, remark))) {
+            match above {
+                Some((marked, at, how)) => self.carried(view, marked, at, how, remark),
+                None => self.missing(view, seen, remark),
+            }
+            return;
         }
-    }
-
-    /// Whether one entry speaks for a container and everything below it.
-    fn uniform(
-        &self,
-        page: &Page<'n>,
-        above: Inherited<'n, 't>,
-        remark: Option<&'n Verdict>,
-    ) -> bool {
-        above.is_none()
-            && (matches!(remark, Some(Verdict::Dropped { .. } | Verdict::Unsupported { .. }))
-                || matches!(page.seen, Some(Seen::Unread | Seen::Vendor | Seen::Repeats)))
+        let own = marks.first().map(|(at, how)| (view, *at, *how));
+        for child in children(view) {
+            self.walk(child, own.or(above), remark);
+        }
     }
 
     /// An entry for what a mark on `marked` says of `view`, which is the same node or one below.
@@ -242,7 +221,7 @@ impl<'n, 't> Books<'n, 't> {
     }
 
     /// An entry for a part of the source that no value of the target is made of.
-    fn missing(&mut self, view: View<'t>, page: &Page<'n>, remark: Option<&'n Verdict>) {
+    fn missing(&mut self, view: View<'t>, seen: Option<Seen>, remark: Option<&'n Verdict>) {
         let mut entry = LedgerEntry {
             action: Action::Dropped,
             source: Some(view.pointer()),
@@ -252,8 +231,7 @@ impl<'n, 't> Books<'n, 't> {
             unsupported: false,
             count: None,
         };
-        let seen = page.seen.unwrap_or(Seen::Taken);
-        match (remark, seen) {
+        match (remark, seen.unwrap_or(Seen::Taken)) {
             (Some(Verdict::Dropped { label, reason }), _) => {
                 entry.label = Some(label.clone());
                 entry.reason = Some(reason.clone());
@@ -263,7 +241,7 @@ impl<'n, 't> Books<'n, 't> {
                 entry.reason = Some(reason.clone());
                 entry.unsupported = true;
             }
-            (Some(Verdict::Carried(how)), Seen::Taken | Seen::Structure) => {
+            (Some(Verdict::Carried(how)), Seen::Taken | Seen::Vendor | Seen::Structure) => {
                 let (action, label, reason) = remarked(how);
                 entry.action = action;
                 entry.label = label;
@@ -335,6 +313,20 @@ impl<'n, 't> Books<'n, 't> {
     }
 }
 
+/// The values in a container.
+fn children(view: View<'_>) -> impl Iterator<Item = View<'_>> {
+    view.entries().map(|(_, value)| value).chain(view.items())
+}
+
+/// Whether one entry speaks for a container and everything below it.
+fn uniform(seen: Option<Seen>, above: Inherited<'_, '_>, remark: Option<&Verdict>) -> bool {
+    above.is_none()
+        && (matches!(
+            remark,
+            Some(Verdict::Dropped { .. } | Verdict::Unsupported { .. })
+        ) || matches!(seen, Some(Seen::Unread | Seen::Vendor | Seen::Repeats)))
+}
+
 fn remarked(how: &How) -> (Action, Option<Cow<'static, str>>, Option<Cow<'static, str>>) {
     match how {
         How::AsIs => (Action::Renamed, None, None),
@@ -354,9 +346,9 @@ fn remarked(how: &How) -> (Action, Option<Cow<'static, str>>, Option<Cow<'static
 
 fn unread(view: View<'_>) -> (Option<Cow<'static, str>>, Option<Cow<'static, str>>) {
     let (label, reason) = if view.is_null() {
-        ("explicit_null", "null says that nothing is set")
+        (EXPLICIT_NULL, "null says that nothing is set")
     } else if matches!(view.kind(), Kind::Array | Kind::Object) && view.is_empty() {
-        ("empty_value", "an empty list or object says nothing")
+        (EMPTY_VALUE, "an empty list or object says nothing")
     } else {
         ("unknown_field", "ABP does not know this field")
     };
@@ -400,14 +392,19 @@ fn same_place<'t>(view: View<'t>, marked: View<'t>, whole: View<'t>) -> Option<V
         path.push(place);
         place = place.parent()?;
     }
-    path.iter().rev().try_fold(whole, |found, step| match step.key() {
-        Some(key) => found.get(&key.as_str()?),
-        None => {
-            let parent = step.parent()?;
-            let index = parent.items().take_while(|item| item.id() < step.id()).count();
-            found.items().nth(index)
-        }
-    })
+    path.iter()
+        .rev()
+        .try_fold(whole, |found, step| match step.key() {
+            Some(key) => found.get(&key.as_str()?),
+            None => {
+                let parent = step.parent()?;
+                let index = parent
+                    .items()
+                    .take_while(|item| item.id() < step.id())
+                    .count();
+                found.items().nth(index)
+            }
+        })
 }
 
 /// Whether two values are the same: numbers by their spelling, strings by their text, members in any

@@ -1,18 +1,31 @@
 //! The ledger of a stream: the same places come again and again, so they are counted.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use abp_core::ir::Origin;
-use abp_dialect::{Dialect, How, Mark, Note, Reader, Verdict, WrittenEvent};
+use abp_dialect::{Dialect, How, Made, Mark, Note, Reader, Verdict, WrittenEvent};
 use abp_json::{Limits, NodeId, Tape};
 
 use super::{Action, Ledger, LedgerEntry, account};
 
+/// The label of what goes from one event of the source to another of the target.
+const STREAMED: &str = "streamed";
+
+/// How many shapes of events are remembered; what comes after is accounted for each time.
+const MAX_SHAPES: usize = 1024;
+
 /// Counts what became of the parts of events.
+///
+/// Most events of a stream look alike: the same members, read and written in the same way. Each such
+/// shape is accounted for once; when it comes again its entries are counted.
 #[derive(Debug)]
 pub(crate) struct StreamLedger {
     target: Dialect,
-    counts: BTreeMap<Key, (u64, LedgerEntry)>,
+    entries: Vec<(u64, LedgerEntry)>,
+    places: BTreeMap<Key, usize>,
+    shapes: HashMap<u64, Vec<usize>>,
 }
 
 /// Entries that are counted together.
@@ -22,7 +35,9 @@ impl StreamLedger {
     pub(crate) fn new(target: Dialect) -> Self {
         Self {
             target,
-            counts: BTreeMap::new(),
+            entries: Vec::new(),
+            places: BTreeMap::new(),
+            shapes: HashMap::new(),
         }
     }
 
@@ -34,26 +49,46 @@ impl StreamLedger {
         notes: &[Note],
         held: &[NodeId],
     ) {
+        let shape = reader.map(|reader| shape(reader, events, notes, held));
+        if let Some(known) = shape.and_then(|shape| self.shapes.get(&shape)) {
+            for place in known {
+                if let Some((count, _)) = self.entries.get_mut(*place) {
+                    *count += 1;
+                }
+            }
+            return;
+        }
         let (output, marks) = joined(events);
         let held = held.iter().map(|node| Note {
             origin: Origin::Node(*node),
-            verdict: Verdict::Carried(How::Converted("streamed")),
+            verdict: Verdict::Carried(How::Converted(STREAMED)),
         });
         let notes: Vec<Note> = notes.iter().cloned().chain(held).collect();
         let entries = match reader {
             Some(reader) => account::account(reader, self.target, &output, &marks, &notes),
             None => without_source(self.target, &output, &marks),
         };
-        for entry in entries {
-            self.count(entry);
+        let places = entries.into_iter().map(|entry| self.count(entry)).collect();
+        if let Some(shape) = shape
+            && self.shapes.len() < MAX_SHAPES
+        {
+            self.shapes.insert(shape, places);
         }
     }
 
-    fn count(&mut self, mut entry: LedgerEntry) {
+    /// Counts an entry; returns its place.
+    fn count(&mut self, mut entry: LedgerEntry) -> usize {
+        // What was kept from an earlier event has no place in this one.
+        if entry.action == Action::Synthesised && entry.is_labelled(&["host", STREAMED]) {
+            entry.label = Some(Cow::Borrowed(STREAMED));
+            entry.reason = Some(Cow::Borrowed("from an earlier event of the stream"));
+        }
         entry.source = entry.source.map(|place| pattern("/*/data", &place));
         entry.target = entry.target.map(|place| {
             let inside = place.get(1..).and_then(|rest| rest.find('/'));
-            let inside = inside.and_then(|at| place.get(at + 1..)).unwrap_or_default();
+            let inside = inside
+                .and_then(|at| place.get(at + 1..))
+                .unwrap_or_default();
             pattern("/*/data", inside)
         });
         let key = (
@@ -62,17 +97,58 @@ impl StreamLedger {
             entry.action,
             entry.label.as_deref().map(str::to_owned),
         );
-        self.counts.entry(key).or_insert((0, entry)).0 += 1;
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.entries.push((0, entry));
+            self.entries.len() - 1
+        });
+        if let Some((count, _)) = self.entries.get_mut(place) {
+            *count += 1;
+        }
+        place
     }
 
     /// The entries, each with its count.
     pub(crate) fn ledger(&self) -> Ledger {
-        let entries = self.counts.values().map(|(count, entry)| LedgerEntry {
+        let ordered = self
+            .places
+            .values()
+            .filter_map(|place| self.entries.get(*place));
+        let entries = ordered.map(|(count, entry)| LedgerEntry {
             count: Some(*count),
             ..entry.clone()
         });
         Ledger::from_entries(entries.collect())
     }
+}
+
+/// A number for how an event was read and written, without regard to its values.
+fn shape(reader: &Reader<'_>, events: &[WrittenEvent], notes: &[Note], held: &[NodeId]) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for view in reader.tape().nodes() {
+        if view.is_key() {
+            view.string_source().hash(&mut hash);
+        } else {
+            (view.kind() as u8, view.subtree().len()).hash(&mut hash);
+            (reader.seen(view.id()) as u8).hash(&mut hash);
+        }
+    }
+    for event in events {
+        (event.name, event.marks.len()).hash(&mut hash);
+        for mark in &event.marks {
+            match &mark.made {
+                Made::From { node, how } => (0_u8, node, how).hash(&mut hash),
+                Made::Structure => 1_u8.hash(&mut hash),
+                Made::Synthesised { label, .. } => (2_u8, label).hash(&mut hash),
+            }
+        }
+    }
+    for note in notes.iter().chain(&reader.notes()) {
+        if let Origin::Node(node) = note.origin {
+            (node, &note.verdict).hash(&mut hash);
+        }
+    }
+    held.hash(&mut hash);
+    hash.finish()
 }
 
 /// The data of all events as one JSON array, with the marks where they are now.

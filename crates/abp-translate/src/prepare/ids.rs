@@ -152,11 +152,7 @@ impl Pairing<'_> {
     }
 
     /// The call an answer belongs to: by id, else the first open one of that name, else the first.
-    fn call_of(
-        &mut self,
-        id: Option<&Leaf<String>>,
-        name: Option<&Leaf<String>>,
-    ) -> Option<Call> {
+    fn call_of(&mut self, id: Option<&Leaf<String>>, name: Option<&Leaf<String>>) -> Option<Call> {
         let place = match (id, name) {
             (Some(id), _) => {
                 let same = |call: &Call| call.source.as_deref() == Some(id.as_str());
@@ -171,12 +167,7 @@ impl Pairing<'_> {
         self.open.remove(place?)
     }
 
-    fn fit_answer_id(
-        &self,
-        id: &mut Option<Leaf<String>>,
-        call: &Call,
-        fit: &mut Fit<'_>,
-    ) -> bool {
+    fn fit_answer_id(&self, id: &mut Option<Leaf<String>>, call: &Call, fit: &mut Fit<'_>) -> bool {
         match (id.as_mut(), &call.id) {
             (Some(leaf), Some(wanted)) if leaf.value != *wanted => {
                 fit.carried(leaf.origin, How::Converted("tool_id_mapped"));

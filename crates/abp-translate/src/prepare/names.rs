@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use abp_core::ir::{
-    IrContentBlock, IrConversation, IrToolChoiceMode, IrToolKind, Leaf, Origin,
-};
+use abp_core::ir::{IrContentBlock, IrConversation, IrToolChoiceMode, IrToolKind, Leaf, Origin};
 use abp_dialect::{DialectRules, How, NameRule};
 use sha2::{Digest, Sha256};
 

@@ -16,7 +16,8 @@ pub(super) fn place_instructions(
             if message.role == IrRole::Developer {
                 message.role = IrRole::System;
                 let role = fit.member(message.origin, "role");
-                let how = How::degraded("developer_role", "the target has one role for instructions");
+                let how =
+                    How::degraded("developer_role", "the target has one role for instructions");
                 fit.carried(role, how);
                 message.origin = Origin::Host;
             }
@@ -51,8 +52,13 @@ fn as_user_text(messages: &mut [IrMessage], leading: usize, fit: &mut Fit<'_>) {
             "the target takes instructions at the start only; the user says it, marked as such",
         );
         fit.carried(fit.member(message.origin, "role"), how);
-        let marker = Leaf::new("[system instruction]".to_owned(), Origin::Made("system_marker"));
-        message.content.insert(0, IrContentBlock::text(marker).into());
+        let marker = Leaf::new(
+            "[system instruction]".to_owned(),
+            Origin::Made("system_marker"),
+        );
+        message
+            .content
+            .insert(0, IrContentBlock::text(marker).into());
         message.role = IrRole::User;
         message.plain = false;
         message.origin = Origin::Host;
@@ -86,7 +92,10 @@ pub(super) fn start_and_end(
     let start = leading_instructions(&conversation.messages);
     let first = conversation.messages.get(start).map(|message| message.role);
     if rules.user_first && matches!(first, Some(IrRole::Assistant | IrRole::Tool)) {
-        let text = Leaf::new("(continued)".to_owned(), Origin::Made("placeholder_message"));
+        let text = Leaf::new(
+            "(continued)".to_owned(),
+            Origin::Made("placeholder_message"),
+        );
         let placeholder = IrMessage {
             plain: true,
             ..IrMessage::new(IrRole::User, vec![IrContentBlock::text(text)])
@@ -96,7 +105,8 @@ pub(super) fn start_and_end(
     let Some(last) = conversation.messages.last() else {
         return;
     };
-    let calls = |block: &abp_core::ir::IrBlock| matches!(block.body, IrContentBlock::ToolUse { .. });
+    let calls =
+        |block: &abp_core::ir::IrBlock| matches!(block.body, IrContentBlock::ToolUse { .. });
     if !rules.prefill && last.role == IrRole::Assistant && !last.content.iter().any(calls) {
         fit.unsupported(
             last.origin,

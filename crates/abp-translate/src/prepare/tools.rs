@@ -42,7 +42,10 @@ pub(super) fn without_custom_tools(
         let reason = "the target has no tools of free text; a function takes the text as `input`";
         fit.carried(tool.origin, How::emulated("custom_tool", reason));
         if let Some(format) = format {
-            let how = How::degraded("tool_grammar", "the target does not hold input to a grammar");
+            let how = How::degraded(
+                "tool_grammar",
+                "the target does not hold input to a grammar",
+            );
             fit.carried(format.origin, how);
         }
         fit.exchange.custom_tools.push(tool.name.value.clone());

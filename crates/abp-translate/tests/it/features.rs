@@ -56,7 +56,10 @@ fn cell(ledger: &Ledger, places: &[String]) -> char {
 }
 
 fn known(from: Dialect, to: Dialect, feature: Feature) -> char {
-    match known_rules().lookup(from, to, feature).map(|rule| &rule.fidelity) {
+    match known_rules()
+        .lookup(from, to, feature)
+        .map(|rule| &rule.fidelity)
+    {
         None => '.',
         Some(Fidelity::Lossless) => '=',
         Some(Fidelity::LossyLabeled { .. }) => '~',
@@ -73,19 +76,23 @@ fn the_table_is_what_the_codecs_do() {
         for from in Dialect::ALL {
             let probes = probes(from);
             let probe = probes.get(&feature);
-            let row = |cell: &dyn Fn(Dialect) -> char| Dialect::ALL.map(cell).iter().collect::<String>();
+            let row =
+                |cell: &dyn Fn(Dialect) -> char| Dialect::ALL.map(cell).iter().collect::<String>();
             measured.push(row(&|to| {
                 probe.map_or('.', |probe| {
                     let bytes = probe.request.to_string().into_bytes();
                     let done = translate_request(&bytes, from, to, &Options::default());
-                    let done = done.unwrap_or_else(|error| panic!("{feature} {from}→{to}: {error}"));
+                    let done =
+                        done.unwrap_or_else(|error| panic!("{feature} {from}→{to}: {error}"));
                     cell(&done.ledger, &probe.at)
                 })
             }));
             expected.push(row(&|to| known(from, to, feature)));
         }
         if measured != expected {
-            wrong.push(format!("{feature}: measured {measured:?}, known {expected:?}"));
+            wrong.push(format!(
+                "{feature}: measured {measured:?}, known {expected:?}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

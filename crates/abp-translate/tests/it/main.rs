@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod features;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod rows;

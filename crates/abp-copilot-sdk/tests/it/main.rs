@@ -1,0 +1,4 @@
+//! Tests of the codec through its public interface.
+
+#[cfg(test)]
+mod documents;

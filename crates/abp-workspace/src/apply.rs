@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
@@ -131,9 +132,9 @@ pub(crate) fn read(
         max_bytes: u64::MAX,
         max_depth: u32::MAX,
     };
-    let mut budget = Budget::new(unlimited, u64::MAX);
+    let budget = Budget::new(unlimited, u64::MAX, Arc::default());
     let outputs = Outputs { copy, pack: None };
-    match ingest(file, stat, outputs, &mut budget, buffer) {
+    match ingest(file, stat, outputs, &budget, buffer) {
         Ok(ingested) => Ok((ingested.size, ingested.sha256)),
         Err(Stopped::Io(source)) => Err(failed("apply", path, source)),
         Err(Stopped::Exceeded(exceeded)) => {

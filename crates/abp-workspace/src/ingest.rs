@@ -55,7 +55,7 @@ pub(crate) fn ingest(
     file: &File,
     stat: &Stat,
     outputs: Outputs<'_>,
-    budget: &mut Budget,
+    budget: &Budget,
     buffer: &mut [u8],
 ) -> Result<Ingested, Stopped> {
     let expected = u64::try_from(stat.st_size).unwrap_or_default();
@@ -101,7 +101,7 @@ struct Pass<'a> {
     file: &'a File,
     copy: Option<&'a File>,
     pack: Option<&'a mut PackWriter>,
-    budget: &'a mut Budget,
+    budget: &'a Budget,
     hasher: Sha256,
     offset: u64,
 }

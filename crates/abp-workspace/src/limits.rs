@@ -1,5 +1,10 @@
 //! Budgets of a workspace, and what of them is used.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::progress::StageProgress;
+
 /// What a workspace may consist of. Exceeding any of them is an error, before the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageLimits {
@@ -28,51 +33,77 @@ pub(crate) struct Exceeded {
     pub(crate) max: u64,
 }
 
-/// What is used of the limits, and of the disk.
+/// What is used of the limits, and of the disk, by all threads of a walk together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: StageLimits,
-    files: u64,
-    bytes: u64,
-    disk_used: u64,
+    names: AtomicU64,
+    read: Arc<StageProgress>,
+    disk_used: AtomicU64,
     disk_free: u64,
+    closed: AtomicBool,
 }
 
 impl Budget {
-    /// `disk_free` is what may still be written to the disk.
-    pub(crate) fn new(limits: StageLimits, disk_free: u64) -> Self {
+    /// `disk_free` is what may still be written to the disk; what is read is counted in `read`.
+    pub(crate) fn new(limits: StageLimits, disk_free: u64, read: Arc<StageProgress>) -> Self {
         Self {
             limits,
-            files: 0,
-            bytes: 0,
-            disk_used: 0,
+            names: AtomicU64::new(0),
+            read,
+            disk_used: AtomicU64::new(0),
             disk_free,
+            closed: AtomicBool::new(false),
         }
+    }
+
+    /// Refuses everything from now on, so that a file that nobody needs any more is not read to its
+    /// end.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn max_depth(&self) -> u32 {
         self.limits.max_depth
     }
 
-    pub(crate) fn take_file(&mut self) -> Result<(), Exceeded> {
-        self.files += 1;
-        within(self.files, self.limits.max_files, "the number of files")
+    /// Takes a file, a link or a directory.
+    pub(crate) fn take_name(&self) -> Result<(), Exceeded> {
+        let names = self.names.fetch_add(1, Ordering::Relaxed) + 1;
+        within(names, self.limits.max_files, "the number of files")
+    }
+
+    /// Counts a file that is complete.
+    pub(crate) fn file_done(&self) {
+        self.read.add_file();
     }
 
     pub(crate) fn would_take(&self, bytes: u64) -> Result<(), Exceeded> {
-        let total = self.bytes.saturating_add(bytes);
+        self.within_bytes(self.read.bytes().saturating_add(bytes))
+    }
+
+    /// Takes bytes; what does not fit is not taken, so that something smaller still can be.
+    pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Exceeded> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Exceeded {
+                limit: "what is left after a failure",
+                max: 0,
+            });
+        }
+        let taken = self.within_bytes(self.read.add_bytes(bytes));
+        if taken.is_err() {
+            self.read.take_back(bytes);
+        }
+        taken
+    }
+
+    pub(crate) fn use_disk(&self, bytes: u64) -> Result<(), Exceeded> {
+        let used = self.disk_used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        within(used, self.disk_free, "the free disk space")
+    }
+
+    fn within_bytes(&self, total: u64) -> Result<(), Exceeded> {
         within(total, self.limits.max_bytes, "the number of bytes")
-    }
-
-    pub(crate) fn take_bytes(&mut self, bytes: u64) -> Result<(), Exceeded> {
-        self.would_take(bytes)?;
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    pub(crate) fn use_disk(&mut self, bytes: u64) -> Result<(), Exceeded> {
-        self.disk_used += bytes;
-        within(self.disk_used, self.disk_free, "the free disk space")
     }
 }
 

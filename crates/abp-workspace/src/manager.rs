@@ -1,10 +1,12 @@
 //! Prepares workspaces: a staged copy, or the source in place.
 
 use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 
 use abp_core::{WorkspaceMode, WorkspaceSpec};
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -13,9 +15,10 @@ use crate::dir::{Dir, path_of};
 use crate::git::{GitBaseline, GitLimits, make_baseline};
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
-use crate::notes::case_twins;
-use crate::pack::Pack;
+use crate::notes::name_twins;
+use crate::pack::{Pack, PackWriter};
 use crate::prepared::{Baseline, Origin, PreparedWorkspace, bytes_of};
+use crate::progress::StageProgress;
 use crate::record::{Head, Record};
 use crate::selection::{IgnoredFiles, Selection};
 use crate::stage::{self, Stage, StageInfo, TREE};
@@ -27,6 +30,7 @@ pub struct WorkspaceManager {
     stages_dir: PathBuf,
     limits: StageLimits,
     git: Option<GitLimits>,
+    progress: Arc<StageProgress>,
 }
 
 impl WorkspaceManager {
@@ -36,6 +40,7 @@ impl WorkspaceManager {
             stages_dir: stages_dir.into(),
             limits: StageLimits::default(),
             git: Some(GitLimits::default()),
+            progress: Arc::default(),
         }
     }
 
@@ -57,6 +62,13 @@ impl WorkspaceManager {
     #[must_use]
     pub fn without_git_baseline(mut self) -> Self {
         self.git = None;
+        self
+    }
+
+    /// Counts in this how far the next preparation is.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<StageProgress>) -> Self {
+        self.progress = progress;
         self
     }
 
@@ -161,27 +173,30 @@ impl WorkspaceManager {
         source_path: &Path,
         selection: Selection,
     ) -> Result<(Filled, Option<Dir>), Error> {
-        let mut pack = stage.create_pack(0)?;
+        let packs = (0..readers()).map(|number| stage.create_pack(number));
+        let packs = packs.collect::<Result<Vec<_>, _>>()?;
         let copy = match mode {
             WorkspaceMode::Staged => Some(stage.create_tree()?),
             WorkspaceMode::PassThrough => None,
         };
-        let budget = Budget::new(self.limits, stage.free_space()?);
-        let mut walker = Walker::new(source, budget, StateDir::Ours)
+        let progress = Arc::clone(&self.progress);
+        let budget = Budget::new(self.limits, stage.free_space()?, progress);
+        let walked = Walker::new(source, StateDir::Ours)
             .select(selection.clone())
-            .pack(&mut pack)
-            .skip(stage.stages_id()?);
-        walker.run(copy.as_ref())?;
-        let (mut found, mut left_out) = (walker.found, walker.left_out);
-        let selection = walker.selection.unwrap_or(selection).frozen();
-        found.sort_unstable_by(|(left, _), (right, _)| left.path_bytes().cmp(right.path_bytes()));
-        let (entries, packed_at) = found.into_iter().unzip();
-        let pack = pack.finish().map_err(|source| Error::StageDirectory {
-            path: stage.path.clone(),
-            source,
-        })?;
-        let manifest = Manifest::new(entries);
-        for (path, reason) in case_twins(&manifest) {
+            .skip(stage.stages_id()?)
+            .record(budget, copy.as_ref(), packs)?;
+        let selection = walked.selection.unwrap_or(selection).frozen();
+        let (entries, packed_at) = walked.entries.into_iter().unzip();
+        let packs = walked.packs.into_iter().map(PackWriter::finish);
+        let packs =
+            packs
+                .collect::<io::Result<Vec<_>>>()
+                .map_err(|source| Error::StageDirectory {
+                    path: stage.path.clone(),
+                    source,
+                })?;
+        let (manifest, mut left_out) = (Manifest::new(entries), walked.left_out);
+        for (path, reason) in name_twins(&manifest) {
             left_out.add(&path, reason);
         }
         let git = match (&copy, self.git) {
@@ -203,7 +218,7 @@ impl WorkspaceManager {
             git,
             manifest,
             packed_at,
-            packs: 1,
+            packs: packs.len() as u64,
         };
         stage.write_record(&record)?;
         tracing::debug!(
@@ -216,7 +231,7 @@ impl WorkspaceManager {
             "workspace prepared"
         );
         let filled = Filled {
-            packs: vec![pack],
+            packs,
             selection,
             record,
         };
@@ -266,6 +281,13 @@ struct Filled {
     record: Record,
 }
 
+/// How many threads read files.
+fn readers() -> u64 {
+    const MOST: u64 = 8;
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    MOST.min(threads as u64)
+}
+
 fn ignored_files(staged: bool) -> IgnoredFiles {
     if staged {
         IgnoredFiles::Leave
@@ -276,11 +298,12 @@ fn ignored_files(staged: bool) -> IgnoredFiles {
 
 /// Held as long as the workspace; the lock goes with the handle.
 fn claim_in_place(source: &Dir, path: &Path) -> Result<(), Error> {
-    match rustix::fs::flock(source, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::AGAIN) => Err(Error::Busy {
+    match stage::lock(source) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Busy {
             root: path.to_owned(),
         }),
-        locked => locked.map_err(|error| root_error(path, error.into())),
+        Err(error) => Err(root_error(path, error.into())),
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::fs::File;
 
 use rustix::fs::Stat;
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::manifest::{Entry, Manifest};
 use crate::prepared::split;
+use crate::quote::display_path;
 
 /// Labels that a system puts on every file; they say nothing about this one.
 const LABELS: [&[u8]; 2] = [b"security.selinux", b"security.SMACK64"];
@@ -24,29 +26,42 @@ pub(crate) struct Notes {
 
 #[derive(Debug, Default)]
 struct Tally {
-    first: Option<Vec<u8>>,
+    /// The first file of the walk, with its place there.
+    first: Option<(u64, Vec<u8>)>,
     count: u64,
 }
 
 impl Tally {
-    fn add(&mut self, path: &[u8]) {
-        self.first.get_or_insert_with(|| path.to_vec());
+    fn add(&mut self, place: u64, path: &[u8]) {
+        self.first.get_or_insert_with(|| (place, path.to_vec()));
         self.count += 1;
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.first = self.first.take().into_iter().chain(other.first).min();
+        self.count += other.count;
     }
 }
 
 impl Notes {
-    /// Looks at a file that is copied.
-    pub(crate) fn look_at(&mut self, file: &File, stat: &Stat, path: &[u8]) {
+    /// Looks at a file that is copied; one thread meets files in the order of their places.
+    pub(crate) fn look_at(&mut self, file: &File, stat: &Stat, place: u64, path: &[u8]) {
         if stat.st_nlink > 1 {
-            self.hard_links.add(path);
+            self.hard_links.add(place, path);
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
-            self.owners.add(path);
+            self.owners.add(place, path);
         }
         if has_attributes(file) {
-            self.attributes.add(path);
+            self.attributes.add(place, path);
         }
+    }
+
+    /// Takes over what another thread noted.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.hard_links.absorb(other.hard_links);
+        self.attributes.absorb(other.attributes);
+        self.owners.absorb(other.owners);
     }
 
     /// The notes, each with the first file it concerns.
@@ -63,7 +78,7 @@ impl Notes {
                 others => format!(", as for {others} other files"),
             };
             let reason = format!("{what}{others}; the file itself is staged");
-            tally.first.map(|path| (path, reason))
+            tally.first.map(|(_, path)| (path, reason))
         };
         notes.into_iter().filter_map(described).collect()
     }
@@ -85,8 +100,8 @@ fn has_attributes(file: &File) -> bool {
     }
 }
 
-/// Names in one directory that differ only in case, each with the one before it.
-pub(crate) fn case_twins(manifest: &Manifest) -> Vec<(Vec<u8>, String)> {
+/// Names in one directory that other systems take for one, each with the one before it.
+pub(crate) fn name_twins(manifest: &Manifest) -> Vec<(Vec<u8>, String)> {
     let mut seen: HashMap<(&[u8], String), &Entry> = HashMap::new();
     let mut twins = Vec::new();
     for entry in manifest.entries() {
@@ -94,11 +109,27 @@ pub(crate) fn case_twins(manifest: &Manifest) -> Vec<(Vec<u8>, String)> {
         let Ok(text) = std::str::from_utf8(name) else {
             continue;
         };
-        if let Some(twin) = seen.insert((directory, text.to_lowercase()), entry) {
-            let twin = crate::quote::display_path(twin.path());
-            let reason = format!("is staged, but its name differs from {twin} only in case");
+        if let Some(twin) = seen.insert((directory, folded(text)), entry) {
+            let (_, twin_name) = split(twin.path_bytes());
+            let difference = match std::str::from_utf8(twin_name) {
+                Ok(other) if other.nfc().eq(text.nfc()) => "its Unicode form",
+                Ok(other) if other.to_lowercase() == text.to_lowercase() => "case",
+                _ => "case and its Unicode form",
+            };
+            let twin = display_path(twin.path());
+            let reason =
+                format!("is staged, but its name differs from {twin} only in {difference}");
             twins.push((entry.path_bytes().to_vec(), reason));
         }
     }
     twins
+}
+
+/// A name as a system sees it that cares for neither case nor Unicode form.
+fn folded(name: &str) -> String {
+    if name.is_ascii() {
+        return name.to_ascii_lowercase();
+    }
+    // Composed again: lower case may be made of other characters.
+    name.nfc().flat_map(char::to_lowercase).nfc().collect()
 }

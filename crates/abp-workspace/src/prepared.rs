@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use abp_core::LeftOut;
 use abp_policy::{ApprovedRead, ApprovedWrite};
@@ -15,13 +16,14 @@ use crate::apply;
 use crate::changes::{Changes, Collector};
 use crate::dir::{Dir, is_regular, path_of};
 use crate::git::GitBaseline;
+use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
 use crate::pack::{Pack, Place};
 use crate::resolve::{Landing, land};
 use crate::selection::Selection;
 use crate::stage::Stage;
-use crate::walk::{LeftOutList, REPOSITORY, STATE, StateDir, Walker};
+use crate::walk::{REPOSITORY, STATE, StateDir, Walker};
 
 /// A directory a run works on, and what it held at the start.
 ///
@@ -266,18 +268,15 @@ impl PreparedWorkspace {
                 .saturating_add(baseline.manifest.bytes()),
             ..self.limits
         };
-        let budget = Budget::new(limits, 0);
-        let mut walker = match &self.origin {
-            Origin::Staged { .. } => Walker::new(&self.root_dir, budget, StateDir::Foreign)
+        let walker = match &self.origin {
+            Origin::Staged { .. } => Walker::new(&self.root_dir, StateDir::Foreign)
                 .skip_repository(self.git == GitBaseline::Made),
-            Origin::InPlace => {
-                let mut walker = Walker::new(&self.root_dir, budget, StateDir::Ours);
-                walker.selection = Some(baseline.selection.clone());
-                walker.skip(self.stage.stages_id()?)
-            }
+            Origin::InPlace => Walker::new(&self.root_dir, StateDir::Ours)
+                .select(baseline.selection.clone())
+                .skip(self.stage.stages_id()?),
         };
-        walker.run(None)?;
-        let after = Manifest::new(walker.found.into_iter().map(|(entry, _)| entry).collect());
+        let walked = walker.verify(Budget::new(limits, 0, Arc::default()))?;
+        let after = Manifest::new(walked.entries.into_iter().map(|(entry, _)| entry).collect());
         Collector::new(&self.root_dir, baseline).collect(after)
     }
 

@@ -14,10 +14,10 @@ use abp_core::LeftOut;
 use sha2::{Digest, Sha256};
 
 use crate::git::GitBaseline;
+use crate::left_out::LeftOutList;
 use crate::manifest::{Entry, FileKind, Manifest};
 use crate::pack::Place;
 use crate::selection::Rules;
-use crate::walk::LeftOutList;
 
 const VERSION: &[u8] = b"abp stage 1\n";
 const HASH_BYTES: usize = 32;

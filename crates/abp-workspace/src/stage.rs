@@ -25,7 +25,8 @@ const RECORD: &[u8] = b"record";
 /// Marks a stage that nobody uses any more and that is kept all the same.
 const KEPT: &[u8] = b"kept";
 
-/// A lock is tried this often: somebody may only be looking whether the stage is in use.
+/// A lock is tried this often: somebody may only be looking whether the stage is in use, or a child
+/// that is being started may hold a copy of a handle that was closed here.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -308,8 +309,8 @@ fn all(stages_dir: &Path) -> Result<Option<(Dir, Vec<String>)>, Error> {
     Ok(Some((parent, names)))
 }
 
-/// Locks a stage for as long as the handle is open; false where somebody else has it.
-fn lock(dir: &Dir) -> Result<bool, Errno> {
+/// Locks a directory for as long as the handle is open; false where somebody else has it.
+pub(crate) fn lock(dir: &Dir) -> Result<bool, Errno> {
     for attempt in 1..=LOCK_ATTEMPTS {
         match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::AGAIN) if attempt < LOCK_ATTEMPTS => std::thread::sleep(LOCK_PAUSE),

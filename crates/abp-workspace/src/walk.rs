@@ -1,51 +1,34 @@
 //! One pass over a tree by handles: what it holds is recorded, and on the way copied and packed
 //! where asked. Staging, scanning in place and verification are the same walk with other outputs.
+//!
+//! At the start one thread walks the directories and others read the files. What comes out does not
+//! depend on which of them was faster.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use abp_core::LeftOut;
-use rustix::fs::{FileType, Mode, Stat, Timespec, Timestamps};
-use rustix::io::Errno;
+use rustix::fs::FileType;
 
 use crate::Error;
-use crate::dir::{Dir, FileId, Named, path_of};
-use crate::ingest::{BUFFER_BYTES, Ingested, Outputs, Stopped, ingest};
+use crate::crew::{Batch, FileReader, Findings, Purpose, Read, Shared, failed, too_large};
+use crate::dir::{Dir, FileId, Named};
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
-use crate::notes::Notes;
-use crate::pack::{PackWriter, Place};
-use crate::quote::display_path;
+use crate::pack::PackWriter;
+use crate::prepared::split;
 use crate::resolve::{Landing, land};
 use crate::selection::{Fate, Selection, push_component};
+use crate::walked::Walked;
 
 pub(crate) const REPOSITORY: &[u8] = b".git";
 pub(crate) const STATE: &[u8] = b".agent-backplane";
 
-/// Smaller files are copied as fast as they are cloned.
-const MIN_CLONED_BYTES: i64 = 64 * 1024;
-
-/// As many as a receipt lists.
-const MAX_LISTED: usize = 1_000;
-
-/// What was left out: the first of it by name, all of it by number.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LeftOutList {
-    pub(crate) first: Vec<LeftOut>,
-    pub(crate) count: u64,
-}
-
-impl LeftOutList {
-    pub(crate) fn add(&mut self, path: &[u8], reason: impl Into<String>) {
-        self.count += 1;
-        if self.first.len() < MAX_LISTED {
-            self.first.push(LeftOut {
-                path: display_path(path_of(path)),
-                reason: reason.into(),
-            });
-        }
-    }
-}
+/// The most files that one thread takes at a time.
+const BATCH_FILES: usize = 64;
+/// Batches that may wait, for each thread. Each holds two handles.
+const QUEUED_BATCHES: usize = 2;
 
 /// Whose the directory `.agent-backplane` at the root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,53 +39,32 @@ pub(crate) enum StateDir {
     Foreign,
 }
 
-/// A walk and what it found.
+/// A walk to be made.
+#[derive(Debug)]
 pub(crate) struct Walker<'a> {
     root: &'a Dir,
-    budget: Budget,
     state_dir: StateDir,
     /// Whether the repository at the root is the one the stage started with.
     skip_repository: bool,
-    pub(crate) selection: Option<Selection>,
-    pack: Option<&'a mut PackWriter>,
+    selection: Option<Selection>,
     /// A directory that is passed over: the one the stages are in.
     skip: Option<FileId>,
-    buffer: Vec<u8>,
-    /// Entries, each with the place of its bytes in the pack.
-    pub(crate) found: Vec<(Entry, Option<Place>)>,
-    pub(crate) left_out: LeftOutList,
-    notes: Notes,
-    /// Whether the file system may share the content of two files.
-    clones: bool,
 }
 
 impl<'a> Walker<'a> {
-    pub(crate) fn new(root: &'a Dir, budget: Budget, state_dir: StateDir) -> Self {
+    pub(crate) fn new(root: &'a Dir, state_dir: StateDir) -> Self {
         Self {
             root,
-            budget,
             state_dir,
             skip_repository: false,
             selection: None,
-            pack: None,
             skip: None,
-            buffer: vec![0; BUFFER_BYTES],
-            found: Vec::new(),
-            left_out: LeftOutList::default(),
-            notes: Notes::default(),
-            clones: true,
         }
     }
 
     /// Takes only what belongs to the workspace.
     pub(crate) fn select(mut self, selection: Selection) -> Self {
         self.selection = Some(selection);
-        self
-    }
-
-    /// Keeps the bytes of every file.
-    pub(crate) fn pack(mut self, pack: &'a mut PackWriter) -> Self {
-        self.pack = Some(pack);
         self
     }
 
@@ -118,81 +80,175 @@ impl<'a> Walker<'a> {
         self
     }
 
-    /// Walks the whole tree, into a copy where one is given.
-    pub(crate) fn run(&mut self, copy: Option<&Dir>) -> Result<(), Error> {
-        let root = self.root;
-        self.directory(root, copy, &mut Vec::new(), 0)?;
-        for (path, reason) in std::mem::take(&mut self.notes).into_list() {
-            self.left_out.add(&path, reason);
-        }
-        Ok(())
+    /// Records what a workspace holds at the start, into a copy where one is given. As many threads
+    /// read files as there are packs to keep their bytes in.
+    pub(crate) fn record(
+        self,
+        budget: Budget,
+        copy: Option<&Dir>,
+        packs: Vec<PackWriter>,
+    ) -> Result<Walked, Error> {
+        let purpose = match copy {
+            Some(_) => Purpose::Copy,
+            None => Purpose::Baseline,
+        };
+        let shared = Shared::new(purpose, budget);
+        let (sender, receiver) = sync_channel(QUEUED_BATCHES * packs.len());
+        let receiver = Arc::new(Mutex::new(receiver));
+        let (selection, read) = thread::scope(|scope| {
+            let start = |pack| {
+                let reader = FileReader::new(&shared, Some(pack));
+                let batches = Arc::clone(&receiver);
+                scope.spawn(move || reader.work(&batches))
+            };
+            let readers: Vec<_> = packs.into_iter().map(start).collect();
+            // Only the readers hold it now: without them nobody waits for room in the queue.
+            drop(receiver);
+            // With the end of the descent the queue is closed, and the readers end.
+            let (selection, mut read) =
+                Descent::new(self, &shared, Hands::Others(sender)).run(copy);
+            let join = |reader: thread::ScopedJoinHandle<'_, _>| {
+                reader.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            read.extend(readers.into_iter().map(join));
+            (selection, read)
+        });
+        shared.into_result()?;
+        Walked::new(selection, read, copy)
     }
 
-    fn directory(
-        &mut self,
-        dir: &Dir,
-        copy: Option<&Dir>,
-        path: &mut Vec<u8>,
-        depth: u32,
-    ) -> Result<(), Error> {
-        if let Some(selection) = &mut self.selection {
-            selection.enter(dir, path)?;
+    /// Records what a workspace holds now. One thread does it all: which files exceed a budget depends
+    /// on their order.
+    pub(crate) fn verify(self, budget: Budget) -> Result<Walked, Error> {
+        let shared = Shared::new(Purpose::Verification, budget);
+        let reader = Box::new(FileReader::new(&shared, None));
+        let (selection, read) = Descent::new(self, &shared, Hands::Own(reader)).run(None);
+        shared.into_result()?;
+        Walked::new(selection, read, None)
+    }
+}
+
+/// The thread that walks the directories.
+struct Descent<'a> {
+    walker: Walker<'a>,
+    shared: &'a Shared,
+    hands: Hands<'a>,
+    /// How many names were met.
+    place: u64,
+    found: Findings,
+}
+
+/// Who reads the files.
+enum Hands<'a> {
+    /// The thread that walks.
+    Own(Box<FileReader<'a>>),
+    /// Other threads, at the other end of a queue.
+    Others(SyncSender<Batch>),
+}
+
+/// A directory that is being walked.
+struct Here {
+    dir: Arc<Dir>,
+    copy: Option<Arc<Dir>>,
+    depth: u32,
+    /// Files that were met and not handed on yet.
+    files: Vec<(u64, Vec<u8>)>,
+}
+
+impl<'a> Descent<'a> {
+    fn new(walker: Walker<'a>, shared: &'a Shared, hands: Hands<'a>) -> Self {
+        Self {
+            walker,
+            shared,
+            hands,
+            place: 0,
+            found: Findings::default(),
         }
-        let entries = dir.entries().map_err(|error| failed("list", path, error))?;
+    }
+
+    /// Walks the whole tree: the rules with what was met of them, and what this thread found.
+    fn run(mut self, copy: Option<&Dir>) -> (Option<Selection>, Vec<Read>) {
+        if let Err(error) = self.whole(copy) {
+            self.shared.fail(error);
+        }
+        let own = match self.hands {
+            Hands::Own(reader) => Some(reader.finish()),
+            Hands::Others(_) => None,
+        };
+        let read = own.into_iter().chain([(self.found, None)]).collect();
+        (self.walker.selection, read)
+    }
+
+    fn whole(&mut self, copy: Option<&Dir>) -> Result<(), Error> {
+        let again = |dir: &Dir| {
+            let opened = dir.open_dir(b".");
+            opened.map_err(|error| failed("open", b".", error))
+        };
+        let here = Here::new(again(self.walker.root)?, copy.map(again).transpose()?, 0);
+        self.directory(here, &mut Vec::new())
+    }
+
+    fn directory(&mut self, mut here: Here, path: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(selection) = &mut self.walker.selection {
+            selection.enter(&here.dir, path)?;
+        }
+        let entries = here.dir.entries();
         let length = path.len();
-        for entry in &entries {
+        for entry in entries.map_err(|error| failed("list", path, error))? {
+            if self.shared.has_failed() {
+                return Ok(());
+            }
             push_component(path, &entry.name);
-            self.visit(dir, copy, entry, path, depth)?;
+            self.place += 1;
+            let visited = self.visit(&mut here, entry, path);
             path.truncate(length);
+            visited?;
         }
+        self.hand_on(&mut here, path);
         Ok(())
     }
 
-    fn visit(
-        &mut self,
-        dir: &Dir,
-        copy: Option<&Dir>,
-        entry: &Named,
-        path: &mut Vec<u8>,
-        depth: u32,
-    ) -> Result<(), Error> {
+    fn visit(&mut self, here: &mut Here, entry: Named, path: &mut Vec<u8>) -> Result<(), Error> {
         if entry.name == REPOSITORY {
-            if copy.is_some() {
-                self.left_out
-                    .add(path, "repository metadata is never staged");
-            } else if depth > 0 || !self.skip_repository {
-                self.special(path, SpecialKind::Repository);
+            if here.copy.is_some() {
+                self.leave(path, "repository metadata is never staged");
+            } else if here.depth > 0 || !self.walker.skip_repository {
+                self.found.special(path, SpecialKind::Repository);
             }
             return Ok(());
         }
-        if depth == 0 && entry.name == STATE {
-            if self.state_dir == StateDir::Foreign {
-                self.special(path, SpecialKind::State);
+        if here.depth == 0 && entry.name == STATE {
+            if self.walker.state_dir == StateDir::Foreign {
+                self.found.special(path, SpecialKind::State);
             }
             return Ok(());
         }
-        let is_dir = entry.file_type.is_dir();
-        let fate = match &self.selection {
-            Some(selection) if is_dir => selection.of_directory(path),
+        let fate = match &self.walker.selection {
+            Some(selection) if entry.file_type.is_dir() => selection.of_directory(path),
             Some(selection) => selection.of_file(path),
             None => Fate::Take,
         };
         if let Fate::Leave { reason } = fate {
-            self.left_out.add(path, reason);
+            self.leave(path, reason);
             return Ok(());
         }
-        self.budget
-            .take_file()
-            .map_err(|exceeded| too_large(exceeded, path))?;
+        let taken = self.shared.budget.take_name();
+        taken.map_err(|exceeded| too_large(exceeded, path))?;
         match entry.file_type {
-            FileType::Directory => self.subdirectory(dir, copy, entry, path, depth + 1),
-            FileType::RegularFile => self.file(dir, copy, entry, path),
-            FileType::Symlink => self.link(dir, copy, entry, path),
+            FileType::Directory => self.subdirectory(here, &entry.name, path),
+            FileType::RegularFile => {
+                here.files.push((self.place, entry.name));
+                if here.files.len() == BATCH_FILES {
+                    self.hand_on(here, split(path).0);
+                }
+                Ok(())
+            }
+            FileType::Symlink => self.link(here, &entry.name, path),
             _ => {
-                if copy.is_some() {
-                    self.left_out.add(path, "is a FIFO, socket or device");
+                if here.copy.is_some() {
+                    self.leave(path, "is a FIFO, socket or device");
                 } else {
-                    self.special(path, SpecialKind::Device);
+                    self.found.special(path, SpecialKind::Device);
                 }
                 Ok(())
             }
@@ -201,160 +257,71 @@ impl<'a> Walker<'a> {
 
     fn subdirectory(
         &mut self,
-        dir: &Dir,
-        copy: Option<&Dir>,
-        entry: &Named,
+        here: &mut Here,
+        name: &[u8],
         path: &mut Vec<u8>,
-        depth: u32,
     ) -> Result<(), Error> {
-        let max_depth = self.budget.max_depth();
+        // Before what is deeper: each thread meets places in ascending order.
+        self.hand_on(here, split(path).0);
+        let (depth, max_depth) = (here.depth + 1, self.shared.budget.max_depth());
         if depth > max_depth {
-            if self.is_baseline() {
-                let exceeded = Exceeded {
-                    limit: "the depth",
-                    max: max_depth.into(),
-                };
-                return Err(too_large(exceeded, path));
-            }
-            self.special(path, SpecialKind::TooDeep);
-            return Ok(());
+            return self.too_deep(path, max_depth);
         }
-        let child = match dir.open_dir(&entry.name) {
+        let child = match here.dir.open_dir(name) {
             Ok(child) => child,
-            Err(error) => return self.unreadable(copy, path, error),
+            Err(error) => {
+                let purpose = self.shared.purpose;
+                return self.found.unreadable(purpose, self.place, path, error);
+            }
         };
         let stat = child
             .stat_self()
             .map_err(|error| failed("read", path, error))?;
-        if self.skip == Some(FileId::of(&stat)) {
-            self.left_out.add(path, "holds the stages");
+        if self.walker.skip == Some(FileId::of(&stat)) {
+            self.leave(path, "holds the stages");
             return Ok(());
         }
-        let child_copy = match copy {
+        let (child_copy, mode) = match &here.copy {
             Some(copy) => {
                 // Widened to what the source has when its content is complete.
-                let made = copy.create_dir(&entry.name, 0o700);
-                Some(made.map_err(|error| failed("copy", path, error))?)
+                let made = copy.create_dir(name, 0o700);
+                let made = made.map_err(|error| failed("copy", path, error))?;
+                (Some(made), stat.st_mode & 0o777)
             }
-            None => None,
+            None => (None, stat.st_mode),
         };
-        let mode = if copy.is_some() {
-            stat.st_mode & 0o777
-        } else {
-            stat.st_mode
-        };
-        let before = self.found.len();
-        self.found.push((Entry::directory(path, mode), None));
-        self.directory(&child, child_copy.as_ref(), path, depth)?;
-        let only_on_the_way = self.found.len() == before + 1
-            && self.selection.as_ref().is_some_and(Selection::has_includes);
-        if only_on_the_way {
-            self.found.truncate(before);
-        }
-        if let (Some(copy), Some(child_copy)) = (copy, child_copy) {
-            let finished = if only_on_the_way {
-                copy.remove_dir(&entry.name)
-            } else {
-                child_copy.set_mode(mode)
-            };
-            finished.map_err(|error| failed("copy", path, error))?;
-        }
-        Ok(())
+        let entry = Entry::directory(path, mode);
+        self.found.entries.push((entry, None));
+        self.directory(Here::new(child, child_copy, depth), path)
     }
 
-    fn file(
-        &mut self,
-        dir: &Dir,
-        copy: Option<&Dir>,
-        entry: &Named,
-        path: &[u8],
-    ) -> Result<(), Error> {
-        let (file, stat) = match dir.open_file_seen_as_regular(&entry.name) {
-            Ok(opened) => opened,
-            Err(error) => return self.unreadable(copy, path, error),
-        };
-        let target = match copy {
-            Some(copy) => {
-                let made = copy.create_file(&entry.name, 0o600);
-                Some(made.map_err(|error| failed("copy", path, error))?)
+    fn too_deep(&mut self, path: &[u8], max_depth: u32) -> Result<(), Error> {
+        match self.shared.purpose {
+            Purpose::Copy | Purpose::Baseline => {
+                let exceeded = Exceeded {
+                    limit: "the depth",
+                    max: max_depth.into(),
+                };
+                Err(too_large(exceeded, path))
             }
-            None => None,
-        };
-        let cloned = target
-            .as_ref()
-            .filter(|target| self.clones_into(&file, &stat, target));
-        let outputs = Outputs {
-            copy: target.as_ref().filter(|_| cloned.is_none()),
-            pack: self.pack.as_deref_mut(),
-        };
-        // A clone is read instead of the file, which may be changing.
-        let content = cloned.unwrap_or(&file);
-        let read = ingest(content, &stat, outputs, &mut self.budget, &mut self.buffer);
-        let Ingested {
-            size,
-            sha256,
-            packed_at,
-        } = match read {
-            Ok(ingested) => ingested,
-            Err(Stopped::Exceeded(_)) if !self.is_baseline() => {
-                let size = u64::try_from(stat.st_size).unwrap_or_default();
-                self.found.push((Entry::too_large(path, size), None));
-                return Ok(());
+            Purpose::Verification => {
+                self.found.special(path, SpecialKind::TooDeep);
+                Ok(())
             }
-            Err(Stopped::Exceeded(exceeded)) => return Err(too_large(exceeded, path)),
-            Err(Stopped::Io(source)) => {
-                return Err(Error::Scan {
-                    action: if copy.is_some() { "copy" } else { "read" },
-                    path: path_of(path).to_owned(),
-                    source,
-                });
-            }
-        };
-        let mut mode = stat.st_mode;
-        if let Some(target) = &target {
-            self.notes.look_at(&file, &stat, path);
-            if mode & 0o7000 != 0 {
-                self.left_out.add(
-                    path,
-                    "its set-id and sticky bits; the file itself is staged",
-                );
-            }
-            mode &= 0o777;
-            rustix::fs::fchmod(target, Mode::from_raw_mode(mode))
-                .and_then(|()| rustix::fs::futimens(target, &times(&stat)))
-                .map_err(|error| failed("copy", path, error))?;
         }
-        self.found
-            .push((Entry::file(path, mode, size, sha256), packed_at));
-        Ok(())
     }
 
-    /// Lets the copy share the file's content, where the file system can and it is worth it. One
-    /// refusal is enough.
-    fn clones_into(&mut self, file: &File, stat: &Stat, target: &File) -> bool {
-        let large = stat.st_size >= MIN_CLONED_BYTES;
-        if self.clones && large {
-            self.clones = rustix::fs::ioctl_ficlone(target, file).is_ok();
-        }
-        self.clones && large
-    }
-
-    fn link(
-        &mut self,
-        dir: &Dir,
-        copy: Option<&Dir>,
-        entry: &Named,
-        path: &[u8],
-    ) -> Result<(), Error> {
-        let target = match dir.read_link(&entry.name) {
+    fn link(&mut self, here: &Here, name: &[u8], path: &[u8]) -> Result<(), Error> {
+        let target = match here.dir.read_link(name) {
             Ok(target) => target,
-            Err(error) => return self.unreadable(copy, path, error),
+            Err(error) => {
+                let purpose = self.shared.purpose;
+                return self.found.unreadable(purpose, self.place, path, error);
+            }
         };
-        if let Some(copy) = copy {
-            let parent = path
-                .get(..path.len() - entry.name.len())
-                .unwrap_or_default();
-            let landing = land(self.root, None, parent, &target)
+        if let Some(copy) = &here.copy {
+            let parent = path.get(..path.len() - name.len()).unwrap_or_default();
+            let landing = land(self.walker.root, None, parent, &target)
                 .map_err(|error| failed("follow", path, error))?;
             let reason = match landing {
                 Landing::Inside(_) => None,
@@ -362,72 +329,47 @@ impl<'a> Walker<'a> {
                 Landing::Nowhere(_) => Some("is a link that leads nowhere"),
             };
             if let Some(reason) = reason {
-                self.left_out.add(path, reason);
+                self.leave(path, reason);
                 return Ok(());
             }
-            copy.create_link(&target, &entry.name)
+            copy.create_link(&target, name)
                 .map_err(|error| failed("copy", path, error))?;
         }
-        self.found.push((Entry::symlink(path, target), None));
+        let entry = Entry::symlink(path, target);
+        self.found.entries.push((entry, None));
         Ok(())
     }
 
-    /// What cannot be opened is recorded, not an error: one file without permission must not stand
-    /// in the way of a run, nor hide a change.
-    fn unreadable(&mut self, copy: Option<&Dir>, path: &[u8], error: Errno) -> Result<(), Error> {
-        let reason = match error {
-            Errno::NOENT => return Ok(()),
-            Errno::ACCESS | Errno::PERM => "cannot be read",
-            Errno::LOOP | Errno::NOTDIR | Errno::NOTSUP | Errno::INVAL | Errno::XDEV => {
-                "changed while it was read"
-            }
-            error => return Err(failed("open", path, error)),
-        };
-        if copy.is_some() {
-            self.left_out.add(path, reason);
-        } else {
-            self.special(path, SpecialKind::Unreadable);
+    fn leave(&mut self, path: &[u8], reason: impl Into<String>) {
+        self.found.left_out.add(self.place, path, reason);
+    }
+
+    /// Hands the files met so far to whoever reads them, and waits where all have enough.
+    fn hand_on(&mut self, here: &mut Here, path: &[u8]) {
+        if here.files.is_empty() {
+            return;
         }
-        Ok(())
-    }
-
-    /// The baseline must be whole. Afterwards, one thing too large or too deep must not keep the
-    /// other changes from being seen: it is recorded as such.
-    fn is_baseline(&self) -> bool {
-        self.pack.is_some()
-    }
-
-    fn special(&mut self, path: &[u8], kind: SpecialKind) {
-        self.found.push((Entry::special(path, kind), None));
-    }
-}
-
-fn times(stat: &Stat) -> Timestamps {
-    Timestamps {
-        last_access: timespec(stat.st_atime, stat.st_atime_nsec),
-        last_modification: timespec(stat.st_mtime, stat.st_mtime_nsec),
+        let batch = Batch {
+            dir: Arc::clone(&here.dir),
+            copy: here.copy.clone(),
+            path: path.to_vec(),
+            files: std::mem::take(&mut here.files),
+        };
+        match &mut self.hands {
+            Hands::Own(reader) => reader.read(&batch),
+            // They go only by a panic, which is raised again where they are joined.
+            Hands::Others(batches) => drop(batches.send(batch)),
+        }
     }
 }
 
-fn timespec(seconds: i64, nanoseconds: u64) -> Timespec {
-    Timespec {
-        tv_sec: seconds,
-        tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
-    }
-}
-
-fn failed(action: &'static str, path: &[u8], error: Errno) -> Error {
-    Error::Scan {
-        action,
-        path: path_of(path).to_owned(),
-        source: error.into(),
-    }
-}
-
-fn too_large(exceeded: Exceeded, path: &[u8]) -> Error {
-    Error::TooLarge {
-        limit: exceeded.limit,
-        max: exceeded.max,
-        path: PathBuf::from(path_of(path)),
+impl Here {
+    fn new(dir: Dir, copy: Option<Dir>, depth: u32) -> Self {
+        Self {
+            dir: Arc::new(dir),
+            copy: copy.map(Arc::new),
+            depth,
+            files: Vec::new(),
+        }
     }
 }

@@ -21,31 +21,61 @@ fn notes(fixture: &Fixture) -> Vec<(String, String)> {
 }
 
 #[test]
-fn d12_names_that_differ_in_case_are_flagged() {
+fn d12_names_that_other_systems_take_for_one_are_flagged() {
     let fixture = Fixture::new(&[
         ("Makefile", ""),
         ("makefile", ""),
         ("d/makefile", ""),
+        ("d/cafe\u{301}", ""),
+        ("d/caf\u{e9}", ""),
         ("\u{c9}", ""),
         ("\u{e9}", ""),
+        ("u\u{308}", ""),
+        ("\u{dc}", ""),
         ("other", ""),
     ]);
     let expected = [
-        (
-            "makefile",
-            "is staged, but its name differs from Makefile only in case",
-        ),
-        (
-            "\u{e9}",
-            "is staged, but its name differs from \u{c9} only in case",
-        ),
+        ("d/caf\u{e9}", "d/cafe\u{301}", "its Unicode form"),
+        ("makefile", "Makefile", "case"),
+        ("\u{dc}", "u\u{308}", "case and its Unicode form"),
+        ("\u{e9}", "\u{c9}", "case"),
     ];
-    assert_eq!(
-        notes(&fixture),
-        expected.map(|(path, note)| (path.to_owned(), note.to_owned())),
-        "D12"
-    );
-    assert_eq!(fixture.prepare().baseline().files(), 6, "D12");
+    let expected = expected.map(|(path, twin, what)| {
+        let note = format!("is staged, but its name differs from {twin} only in {what}");
+        (path.to_owned(), note)
+    });
+    assert_eq!(notes(&fixture), expected, "D12");
+    assert_eq!(fixture.prepare().baseline().files(), 10, "D12");
+}
+
+/// Whichever thread is faster: the manifest, what was left out and the stored bytes are the same.
+#[test]
+fn threads_do_not_show() {
+    let mut files: Vec<(String, String)> = Vec::new();
+    for number in 0..700 {
+        let name = format!("d{}/e{}/file-{number}", number % 7, number % 3);
+        files.push((format!("{name}.log"), "left out".to_owned()));
+        files.push((name, format!("{number} ").repeat(number)));
+    }
+    files.push((".gitignore".to_owned(), "*.log\n".to_owned()));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    let fixture = Fixture::new(&files);
+    let first = fixture.prepare();
+    assert_eq!(first.left_out().1, 700);
+    for _ in 0..5 {
+        let again = fixture.prepare();
+        assert_eq!(again.baseline(), first.baseline());
+        assert_eq!(again.left_out(), first.left_out());
+        fs::remove_dir_all(again.root().join("d0")).expect("removed");
+        let changes = again
+            .changes()
+            .expect("the stored bytes are those of the files");
+        let deleted = changes.summary().deletions;
+        assert_eq!(deleted, 99, "one line each, but for the empty file");
+    }
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! How far a preparation is, for whoever watches.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts what was read of a source while a workspace is prepared.
+#[derive(Debug, Default)]
+pub struct StageProgress {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl StageProgress {
+    /// Files that are complete.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_file(&self) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says how many bytes there are then.
+    pub(crate) fn add_bytes(&self, bytes: u64) -> u64 {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

@@ -67,7 +67,7 @@ pub use dsse::{DsseEnvelope, EnvelopeError, RECEIPT_PAYLOAD_TYPE};
 pub use export::{ExportError, ExportedReceipt, ReceiptProof};
 pub use hash::{canonicalize, compute_hash, verify_hash};
 pub use log::{
-    Edited, EntryKind, Leaf, LogCheck, LogEntry, LogError, LogHead, LogPlace, LogProblem,
+    Edited, EntryKind, LogCheck, LogEntry, LogError, LogHead, LogLeaf, LogPlace, LogProblem,
     LogReport, Promise, StoredEntry, StoredReceipt, verify_log,
 };
 pub use merkle::{

@@ -8,7 +8,7 @@ mod head;
 mod problem;
 mod verify;
 
-pub use head::{Leaf, LogHead};
+pub use head::{LogHead, LogLeaf};
 pub use problem::{Edited, LogPlace, LogProblem, Promise};
 pub use verify::{LogCheck, LogReport, StoredEntry, StoredReceipt, verify_log};
 

@@ -17,7 +17,7 @@ use crate::StoreError;
 use crate::command::{Command, Done, Ending, NewEvent, Reply};
 use crate::log::{LogMemory, LogTail, Signed, number};
 use crate::owner;
-use crate::record::{Acceptance, Committed, NewRun};
+use crate::record::{Acceptance, Committed, IdempotencyKey, NewRun};
 use crate::schema::Blocked;
 
 /// How many events one statement inserts: as many as fit, largest first.
@@ -165,10 +165,6 @@ impl<'a> Batch<'a> {
         let done = match command {
             Command::Accept(run, order) => Done::Accepted(self.accept(run, *order).await?),
             Command::Finish(ending) => return self.finish(ending).await,
-            Command::Stage { run_id, stage } => {
-                self.note_stage(*run_id, stage.as_deref()).await?;
-                Done::Written
-            }
             Command::Adopt(run_id) => Done::Adopted(self.adopt(*run_id).await?),
             Command::Rotate => {
                 self.take_up_log().await?;
@@ -198,7 +194,7 @@ impl<'a> Batch<'a> {
             return Err(StoreError::DuplicateRun(run.run_id).into());
         }
         if let Some(key) = &run.idempotency_key
-            && let Some(existing) = self.find_key(key, &run.order_sha256).await?
+            && let Some(existing) = self.find_request(key).await?
         {
             return Ok(Acceptance::Existing(existing));
         }
@@ -207,12 +203,14 @@ impl<'a> Batch<'a> {
             work_order_sha256: order,
         };
         self.log_entry(kind, run.at).await?;
+        let named = run.idempotency_key.as_ref();
         let inserted = sqlx::query(
-            "INSERT INTO runs (run_id, idempotency_key, accepted_at, work_order,
-                work_order_sha256, backend, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (run_id, idempotency_key, request_sha256, accepted_at, work_order,
+                work_order_sha256, backend, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(run.run_id.to_string())
-        .bind(run.idempotency_key.as_deref())
+        .bind(named.map(|named| named.key.as_str()))
+        .bind(named.map(|named| named.request.to_string()))
         .bind(run.at.as_unix_millis())
         .bind(run.order_json.as_str())
         .bind(run.order_sha256.as_str())
@@ -230,22 +228,23 @@ impl<'a> Batch<'a> {
         Ok(Acceptance::New)
     }
 
-    async fn find_key(&mut self, key: &str, order_sha256: &str) -> Result<Option<Uuid>, Blocked> {
-        let found: Option<(String, String)> =
-            sqlx::query_as("SELECT run_id, work_order_sha256 FROM runs WHERE idempotency_key = ?")
-                .bind(key)
+    /// The run that was made for a request, where there is one.
+    async fn find_request(&mut self, named: &IdempotencyKey) -> Result<Option<Uuid>, Blocked> {
+        let found: Option<(String, Option<String>)> =
+            sqlx::query_as("SELECT run_id, request_sha256 FROM runs WHERE idempotency_key = ?")
+                .bind(named.key.as_str())
                 .fetch_optional(&mut *self.connection)
                 .await?;
-        let Some((run_id, order)) = found else {
+        let Some((run_id, request)) = found else {
             return Ok(None);
         };
         let run_id: Uuid = run_id
             .parse()
             .map_err(|error: uuid::Error| self.log.broken(&error))?;
-        if order == order_sha256 {
+        if request.is_some_and(|request| request == named.request.to_string()) {
             return Ok(Some(run_id));
         }
-        let key = key.to_owned();
+        let key = named.key.clone();
         Err(StoreError::KeyReused { key, run_id }.into())
     }
 
@@ -315,25 +314,6 @@ impl<'a> Batch<'a> {
             slot.ended = true;
         }
         Ok(Step::Ended(seq))
-    }
-
-    async fn note_stage(&mut self, run_id: Uuid, stage: Option<&str>) -> Result<(), Blocked> {
-        let token = self.by.token;
-        let Some(slot) = self.slot(run_id) else {
-            return Err(StoreError::UnknownRun(run_id).into());
-        };
-        // Anybody may clean up after a run that is over.
-        if slot.owner != token && !slot.ended {
-            return Err(StoreError::NotOwner(run_id).into());
-        }
-        let id = slot.id;
-        sqlx::query("UPDATE runs SET stage = ? WHERE id = ?")
-            .bind(stage)
-            .bind(id)
-            .execute(&mut *self.connection)
-            .await?;
-        self.wrote = true;
-        Ok(())
     }
 
     async fn adopt(&mut self, run_id: Uuid) -> Result<bool, Blocked> {

@@ -13,12 +13,8 @@ use crate::record::{Acceptance, Committed, NewRun};
 /// A change to the store.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Accept(NewRun, Hash),
+    Accept(Box<NewRun>, Hash),
     Event(NewEvent),
-    Stage {
-        run_id: Uuid,
-        stage: Option<String>,
-    },
     Finish(Ending),
     Adopt(Uuid),
     Rotate,
@@ -79,7 +75,6 @@ impl Command {
         BASE.saturating_add(match self {
             Self::Accept(run, _) => run.order_json.len(),
             Self::Event(event) => event.json.len(),
-            Self::Stage { stage, .. } => stage.as_ref().map_or(0, String::len),
             Self::Finish(ending) => ending.document.len(),
             Self::Adopt(_) | Self::Rotate | Self::Probe => 0,
         })
@@ -91,7 +86,7 @@ impl Command {
             Self::Accept(run, _) => Some(run.run_id),
             Self::Event(event) => Some(event.run_id),
             Self::Finish(ending) => Some(ending.run_id),
-            Self::Stage { run_id, .. } | Self::Adopt(run_id) => Some(*run_id),
+            Self::Adopt(run_id) => Some(*run_id),
             Self::Rotate | Self::Probe => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Why the store did not do what it was asked.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,8 +108,8 @@ pub enum StoreError {
     /// There is a run of that id already.
     #[error("run {0} exists already")]
     DuplicateRun(Uuid),
-    /// The idempotency key belongs to a run of another order.
-    #[error("idempotency key {key:?} was used by run {run_id} for another work order")]
+    /// The idempotency key belongs to a run of another request.
+    #[error("idempotency key {key:?} was used by run {run_id} for another request")]
     KeyReused {
         /// The key.
         key: String,
@@ -191,9 +192,12 @@ pub enum StoreError {
         /// What.
         what: &'static str,
     },
-    /// The store was closed, or its writer is gone.
+    /// The store was closed.
     #[error("the store is closed")]
     Closed,
+    /// The task that writes ended by a panic. What was acknowledged is safe.
+    #[error("the store's writer is gone; start again, and what is unfinished is recovered")]
+    WriterGone,
 }
 
 impl StoreError {
@@ -210,9 +214,9 @@ impl StoreError {
             | Self::KeyUnusable { .. }
             | Self::Origin { .. } => ErrorCode::ConfigInvalid,
             Self::Damaged { .. } | Self::LogBroken { .. } => ErrorCode::ReceiptChainBroken,
+            Self::KeyReused { .. } => ErrorCode::IdempotencyKeyReused,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
             Self::DuplicateRun(_)
-            | Self::KeyReused { .. }
             | Self::UnknownRun(_)
             | Self::RunOver(_)
             | Self::NotAHash { .. }
@@ -224,7 +228,8 @@ impl StoreError {
             | Self::Database { .. }
             | Self::NotOwner(_)
             | Self::OutOfOrder { .. }
-            | Self::Closed => ErrorCode::ReceiptStoreFailed,
+            | Self::Closed
+            | Self::WriterGone => ErrorCode::ReceiptStoreFailed,
         }
     }
 
@@ -270,7 +275,8 @@ impl Failure {
                     5 | 6 => Self::Busy,
                     13 => Self::Full,
                     11 | 26 => Self::Damaged(text),
-                    8 | 10 | 14 => Self::Disk(text),
+                    8 | 10 => Self::Disk(text),
+                    14 => Self::Disk(cannot_open(text)),
                     _ => Self::Other(text),
                 }
             }
@@ -289,6 +295,14 @@ impl Failure {
             Self::Disk(problem) => StoreError::NotDurable { path, problem },
             Self::Other(problem) => StoreError::Database { path, problem },
         }
+    }
+}
+
+/// The database does not say why it cannot open a file; that too many are open is found by trying.
+fn cannot_open(text: String) -> String {
+    match File::open("/") {
+        Err(error) => format!("{text}: {error}"),
+        Ok(_) => text,
     }
 }
 

@@ -81,8 +81,8 @@ pub use error::StoreError;
 pub use open::StoreOptions;
 pub use read::StoreReader;
 pub use record::{
-    Acceptance, Ack, Committed, EventRecord, Health, LogRecord, NewRun, ReceiptRecord,
-    ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
+    Acceptance, Ack, Committed, EventRecord, Health, IdempotencyKey, LogRecord, NewRun,
+    ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
 };
 pub use store::Store;
 pub use verify::{StoreProblem, StoreReport, VerifyOptions};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use abp_core::Timestamp;
 use abp_receipt::{
-    EntryKind, Frontier, KeyId, KeyRing, Leaf, LogHead, SignedCheckpoint, SigningKey, VerifyingKey,
+    EntryKind, Frontier, KeyId, KeyRing, LogHead, LogLeaf, SignedCheckpoint, SigningKey,
+    VerifyingKey,
 };
 use futures_core::Stream as _;
 use sqlx::Row as _;
@@ -274,7 +275,7 @@ impl LogTail {
     async fn insert(
         &mut self,
         connection: &mut SqliteConnection,
-        leaf: Leaf,
+        leaf: LogLeaf,
     ) -> Result<u64, Blocked> {
         self.grown = true;
         let seq = leaf.entry.seq;

@@ -108,20 +108,18 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn runs(&self, filter: &RunFilter, limit: u32) -> Result<Vec<RunRecord>, StoreError> {
         let query = sqlx::query(
-            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key
             FROM runs
             WHERE (?1 IS NULL OR (ended_at IS NOT NULL) = ?1)
                 AND (?2 IS NULL OR backend = ?2)
                 AND (?3 IS NULL OR outcome = ?3)
-                AND (?4 IS NULL OR (stage IS NOT NULL) = ?4)
-                AND (?5 IS NULL OR id < ?5)
-            ORDER BY id DESC LIMIT ?6",
+                AND (?4 IS NULL OR id < ?4)
+            ORDER BY id DESC LIMIT ?5",
         )
         .bind(filter.ended)
         .bind(filter.backend.as_deref())
         .bind(filter.outcome.as_deref())
-        .bind(filter.staged)
         .bind(filter.before)
         .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
@@ -138,7 +136,7 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn run(&self, run_id: Uuid) -> Result<Option<RunRecord>, StoreError> {
         let row = sqlx::query(
-            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key
             FROM runs WHERE run_id = ?",
         )
@@ -239,7 +237,7 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
         let rows = sqlx::query(
-            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner, stage,
+            "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key,
                 (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
             FROM runs WHERE ended_at IS NULL ORDER BY id",
@@ -254,7 +252,7 @@ impl StoreReader {
                 owner_alive: own || owner::is_alive(&self.owners, &run.owner),
                 own,
                 events: row
-                    .try_get::<i64, _>(11)
+                    .try_get::<i64, _>(10)
                     .map_err(|error| self.failed(&error))?
                     .unsigned_abs(),
                 run,
@@ -329,12 +327,11 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
                 order_sha256: row.try_get(4)?,
                 backend: row.try_get(5)?,
                 owner: row.try_get(6)?,
-                stage: row.try_get(7)?,
                 ended_at: row
-                    .try_get::<Option<i64>, _>(8)?
+                    .try_get::<Option<i64>, _>(7)?
                     .map(Timestamp::from_unix_millis),
-                outcome: row.try_get(9)?,
-                idempotency_key: row.try_get(10)?,
+                outcome: row.try_get(8)?,
+                idempotency_key: row.try_get(9)?,
             },
             row.try_get::<&str, _>(1)?,
         ))

@@ -24,8 +24,18 @@ pub struct NewRun {
     pub backend: String,
     /// When the run was accepted.
     pub at: Timestamp,
-    /// Names the request: a second one with the same key and order is the same run.
-    pub idempotency_key: Option<String>,
+    /// Names the request: a second one with the same key is the same run.
+    pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// The name a caller gave a request, so that sending it again does not start it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The name.
+    pub key: String,
+    /// The hash of everything that makes the request what it is. The order's own hash would not do:
+    /// it covers an id that is new each time.
+    pub request: Hash,
 }
 
 /// What became of a run that was to be accepted.
@@ -33,7 +43,7 @@ pub struct NewRun {
 pub enum Acceptance {
     /// It is new, and durable.
     New,
-    /// A run with the same idempotency key and the same order is there already.
+    /// A run with the same idempotency key and the same request is there already.
     Existing(Uuid),
 }
 
@@ -60,7 +70,8 @@ impl Future for Ack {
             .map(|received| match received {
                 Ok(Ok(Done::Written)) => Ok(()),
                 Ok(Err(error)) => Err(error),
-                Ok(Ok(_)) | Err(_) => Err(StoreError::Closed),
+                // Closing answers everybody first: whoever gets no answer lost the writer.
+                Ok(Ok(_)) | Err(_) => Err(StoreError::WriterGone),
             })
     }
 }
@@ -82,8 +93,6 @@ pub struct RunRecord {
     pub backend: String,
     /// The process it belongs to.
     pub owner: String,
-    /// What was said about its stage with [`Store::note_stage`](crate::Store::note_stage).
-    pub stage: Option<String>,
     /// When its receipt was stored; `None` while there is none.
     pub ended_at: Option<Timestamp>,
     /// How it ended, as the receipt says it.
@@ -101,8 +110,6 @@ pub struct RunFilter {
     pub backend: Option<String>,
     /// Only runs with this outcome.
     pub outcome: Option<String>,
-    /// Only runs with a stage that was not yet said to be gone, or only those without.
-    pub staged: Option<bool>,
     /// Only runs older than the one with this [number](RunRecord::number).
     pub before: Option<i64>,
 }
@@ -176,6 +183,8 @@ pub enum StoreState {
     DiskFull,
     /// A write failed: nothing is taken until one is seen to succeed.
     NotDurable,
+    /// The store was closed, or its writer is gone: nothing is taken any more.
+    Closed,
 }
 
 /// How the store is.

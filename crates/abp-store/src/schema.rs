@@ -14,7 +14,8 @@ const APPLICATION_ID: i64 = 0x4142_5073;
 
 /// What makes each version out of the one before it; the first makes an empty database version 1.
 /// A step that was released is never changed.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY,
         run_id TEXT NOT NULL UNIQUE,
@@ -59,7 +60,13 @@ const STEPS: &[&str] = &["
         frontier TEXT NOT NULL,
         probes INTEGER NOT NULL DEFAULT 0
     ) STRICT;
-"];
+",
+    "
+    ALTER TABLE runs ADD COLUMN request_sha256 TEXT;
+    DROP INDEX staged_runs;
+    ALTER TABLE runs DROP COLUMN stage;
+",
+];
 
 /// The version this release writes.
 pub(crate) fn version() -> i64 {
@@ -290,5 +297,29 @@ mod tests {
             .expect("readable");
             assert_eq!(count, (columns, 1), "{place}");
         }
+    }
+
+    /// F9: the steps that were released bring a store of the first version up to date.
+    #[tokio::test]
+    async fn f9_a_store_of_the_first_version_is_taken_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        let options = options(&path, Duration::from_secs(1)).create_if_missing(true);
+        let mut connection = options.connect().await.expect("a connection");
+        let first = STEPS.get(..1).expect("the first step");
+        let made = migrate_by(&mut connection, &path, first).await;
+        made.expect("the first version");
+        let insert = "INSERT INTO runs (run_id, idempotency_key, accepted_at, work_order,
+            work_order_sha256, backend, owner, stage) VALUES ('r', 'k', 1, '{}', 's', 'b', 'o', 'x')";
+        let inserted = sqlx::raw_sql(insert).execute(&mut connection).await;
+        inserted.expect("a run");
+        let migrated = migrate(&mut connection, &path).await;
+        migrated.expect("the newest version");
+        let kept: (String, String, Option<String>) =
+            sqlx::query_as("SELECT run_id, idempotency_key, request_sha256 FROM runs")
+                .fetch_one(&mut connection)
+                .await
+                .expect("the run");
+        assert_eq!(kept, ("r".to_owned(), "k".to_owned(), None));
     }
 }

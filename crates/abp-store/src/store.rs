@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::command::{Command, Done, Message, NewEvent, Queued, Reply};
 use crate::receipt::check_receipt;
-use crate::record::{Acceptance, Ack, Committed, Health, NewRun};
+use crate::record::{Acceptance, Ack, Committed, Health, NewRun, StoreState};
 use crate::writer::Status;
 use crate::{StoreError, StoreReader};
 
@@ -52,12 +52,12 @@ impl Store {
     /// Accepts a run: it and the log's entry for its start are durable when this returns.
     ///
     /// # Errors
-    /// Refuses an id that is there already, and an idempotency key that belongs to another order.
+    /// Refuses an id that is there already, and an idempotency key that belongs to another request.
     pub async fn accept(&self, run: NewRun) -> Result<Acceptance, StoreError> {
         let order = run.order_sha256.parse().map_err(|_| StoreError::NotAHash {
             what: "the hash of the work order",
         })?;
-        match self.ask(Command::Accept(run, order)).await? {
+        match self.ask(Command::Accept(Box::new(run), order)).await? {
             Done::Accepted(acceptance) => Ok(acceptance),
             _ => Err(StoreError::Closed),
         }
@@ -79,14 +79,6 @@ impl Store {
     ) -> Result<Ack, StoreError> {
         let event = NewEvent { run_id, seq, json };
         self.send(Command::Event(event)).await.map(Ack)
-    }
-
-    /// Remembers what has to be cleaned up after a run; `None` once nothing has.
-    ///
-    /// # Errors
-    /// Refuses a run that is under way in another process.
-    pub async fn note_stage(&self, run_id: Uuid, stage: Option<String>) -> Result<(), StoreError> {
-        self.ask(Command::Stage { run_id, stage }).await.map(drop)
     }
 
     /// Ends a run with its one receipt. Receipt, log entry and a signed checkpoint are durable
@@ -152,7 +144,11 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> Health {
         let status = &self.inner.status;
-        let (state, problem) = status.state.borrow().clone();
+        let (state, problem) = if self.inner.commands.is_closed() {
+            (StoreState::Closed, Some(self.gone().to_string()))
+        } else {
+            status.state.borrow().clone()
+        };
         Health {
             state,
             problem,
@@ -179,7 +175,16 @@ impl Store {
 
     async fn ask(&self, command: Command) -> Reply {
         let received = self.send(command).await?.await;
-        received.unwrap_or(Err(StoreError::Closed))
+        received.unwrap_or(Err(StoreError::WriterGone))
+    }
+
+    /// Why nothing is taken any more: somebody closed the store, or the writer panicked.
+    fn gone(&self) -> StoreError {
+        if self.inner.room.is_closed() {
+            StoreError::Closed
+        } else {
+            StoreError::WriterGone
+        }
     }
 
     async fn send(&self, command: Command) -> Result<oneshot::Receiver<Reply>, StoreError> {
@@ -203,7 +208,7 @@ impl Store {
         self.inner
             .commands
             .send(Message::Work(queued))
-            .map_err(|_| StoreError::Closed)?;
+            .map_err(|_| self.gone())?;
         Ok(receiver)
     }
 }

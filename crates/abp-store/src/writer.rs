@@ -96,7 +96,8 @@ impl Writer {
 
     async fn process(&mut self, batch: Vec<Queued>) {
         let batch = match self.state() {
-            StoreState::Ready => batch,
+            // Closed is what others are told once this task is gone.
+            StoreState::Ready | StoreState::Closed => batch,
             StoreState::DiskFull => self.admit_on_full_disk(batch),
             StoreState::NotDurable => self.admit_after_failure(batch).await,
         };

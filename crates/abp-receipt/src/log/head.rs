@@ -20,7 +20,7 @@ pub struct LogHead {
 
 /// An entry with what a log stores of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
+pub struct LogLeaf {
     /// The entry.
     pub entry: LogEntry,
     /// Its canonical JSON.
@@ -86,7 +86,7 @@ impl LogHead {
     /// # Errors
     /// Fails where the log is full, and refuses a rotation that was signed for another place. The
     /// head is then as it was.
-    pub fn append(&mut self, kind: EntryKind, at: Timestamp) -> Result<Leaf, LogError> {
+    pub fn append(&mut self, kind: EntryKind, at: Timestamp) -> Result<LogLeaf, LogError> {
         self.append_entry(LogEntry {
             at,
             kind,
@@ -104,7 +104,7 @@ impl LogHead {
         old_key: &SigningKey,
         new_key: &VerifyingKey,
         at: Timestamp,
-    ) -> Result<Leaf, LogError> {
+    ) -> Result<LogLeaf, LogError> {
         let entry = LogEntry::rotation(&self.origin, self.size(), at, old_key, new_key)?;
         self.append_entry(entry)
     }
@@ -127,11 +127,11 @@ impl LogHead {
         Checkpoint::of_head(self.origin.clone(), self.size(), self.root())
     }
 
-    fn append_entry(&mut self, entry: LogEntry) -> Result<Leaf, LogError> {
+    fn append_entry(&mut self, entry: LogEntry) -> Result<LogLeaf, LogError> {
         entry.verify_rotation().map_err(LogError::Rotation)?;
         let bytes = entry.leaf_bytes()?;
         let hash = leaf_hash(&bytes);
         self.replay(hash)?;
-        Ok(Leaf { entry, bytes, hash })
+        Ok(LogLeaf { entry, bytes, hash })
     }
 }

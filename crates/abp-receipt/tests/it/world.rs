@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use abp_core::{AgentEvent, AgentEventKind, BackendIdentity, Outcome, Receipt, Timestamp};
 use abp_receipt::{
-    EntryKind, ExportedReceipt, Hash, KeyRing, Leaf, LogCheck, LogHead, LogReport, ReceiptBuilder,
-    ReceiptProof, SignedCheckpoint, SigningKey, StoredEntry, StoredReceipt, inclusion_proof,
-    verify_log,
+    EntryKind, ExportedReceipt, Hash, KeyRing, LogCheck, LogHead, LogLeaf, LogReport,
+    ReceiptBuilder, ReceiptProof, SignedCheckpoint, SigningKey, StoredEntry, StoredReceipt,
+    inclusion_proof, verify_log,
 };
 use uuid::Uuid;
 
@@ -67,7 +67,7 @@ pub(crate) fn hash_of(document: &[u8]) -> Hash {
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) head: LogHead,
-    pub(crate) stored: Vec<Leaf>,
+    pub(crate) stored: Vec<LogLeaf>,
     pub(crate) receipts: BTreeMap<Uuid, StoredReceipt>,
     pub(crate) checkpoints: Vec<SignedCheckpoint>,
     pub(crate) keys: KeyRing,
@@ -202,7 +202,7 @@ impl World {
 
     /// The receipt of a run, exported with the last checkpoint.
     pub(crate) fn export(&self, number: u64, key: &SigningKey) -> ExportedReceipt {
-        let ended = |leaf: &&Leaf| matches!(leaf.entry.kind, EntryKind::RunEnded { run_id, .. } if run_id == run(number));
+        let ended = |leaf: &&LogLeaf| matches!(leaf.entry.kind, EntryKind::RunEnded { run_id, .. } if run_id == run(number));
         let entry = &self.stored.iter().find(ended).expect("it ended").entry;
         let checkpoint = self.checkpoints.last().expect("signed").clone();
         let size = usize::try_from(checkpoint.checkpoint().size()).expect("a small log");

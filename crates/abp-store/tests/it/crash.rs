@@ -1,11 +1,13 @@
 //! Processes that die, and processes that write at the same time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use abp_store::{Store, StoreError};
+use abp_core::Timestamp;
+use abp_store::{Store, StoreError, StoreOptions, StoreState};
 use uuid::Uuid;
 
-use crate::lab::{accepted, append, assert_sound, count_events, finish, open};
+use crate::lab::{accepted, append, assert_sound, count_events, finish, open, options};
 use crate::peer::{Peer, has};
 
 /// How many events were acknowledged, by what a process said.
@@ -87,6 +89,49 @@ async fn e13_a_kill_at_any_sync_leaves_at_most_one_receipt() {
             return;
         }
     }
+}
+
+static WRITER_PANICS: AtomicBool = AtomicBool::new(false);
+
+/// The writer reads it in every transaction.
+fn clock() -> Timestamp {
+    assert!(!WRITER_PANICS.load(Ordering::Relaxed), "the writer panics");
+    Timestamp::from_unix_millis(1_700_000_000_000)
+}
+
+/// F10: when the writer panics, everybody who waits hears so, and whoever opens the store next
+/// recovers, with everything that was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = StoreOptions { clock, ..options() };
+    let store = Store::open(dir.path(), options).await.expect("opens");
+    let run = accepted(&store).await;
+    append(&store, run, 0).await.expect("acknowledged");
+    WRITER_PANICS.store(true, Ordering::Relaxed);
+    let mut waiting = Vec::new();
+    for seq in 1..100 {
+        let store = store.clone();
+        waiting.push(tokio::spawn(async move { append(&store, run, seq).await }));
+    }
+    let answers = async {
+        for task in waiting {
+            let error = task.await.expect("no panic here").expect_err("not written");
+            assert!(matches!(error, StoreError::WriterGone), "{error}");
+        }
+        let late = finish(&store, run).await.expect_err("nobody writes");
+        assert!(matches!(late, StoreError::WriterGone), "{late}");
+        assert_eq!(store.health().state, StoreState::Closed);
+        store.close().await;
+    };
+    let answered = tokio::time::timeout(Duration::from_secs(20), answers).await;
+    answered.expect("nobody waits for ever");
+
+    let next = open(dir.path()).await;
+    assert!(next.adopt(run).await.expect("a run"), "its owner is gone");
+    assert_eq!(count_events(&next, run).await, 1);
+    finish(&next, run).await.expect("ends");
+    assert_sound(&next).await;
 }
 
 /// Two processes and this one append to one log.

@@ -354,7 +354,7 @@ async fn f9_a_newer_or_foreign_database_is_left_alone() {
             let as_expected = match &refused {
                 StoreError::NewerVersion {
                     found, supported, ..
-                } => is_newer && (*found, *supported) == (9, 1),
+                } => is_newer && (*found, *supported) == (9, 2),
                 StoreError::Foreign { .. } => !is_newer,
                 _ => false,
             };
@@ -374,7 +374,7 @@ async fn f9_a_store_that_became_newer_is_not_written_any_more() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path()).await;
     let run = accepted(&store).await;
-    change(&dir.path().join("store.db"), "PRAGMA user_version = 2;").await;
+    change(&dir.path().join("store.db"), "PRAGMA user_version = 9;").await;
     let refused = append(&store, run, 0).await.expect_err("newer");
     assert!(
         matches!(refused, StoreError::NewerVersion { .. }),

@@ -1,7 +1,8 @@
 //! The rules of the journal: what is refused, in what order things come, what is batched.
 
 use abp_error::ErrorCode;
-use abp_store::{Acceptance, NewRun, RunFilter, Store, StoreError, StoreReader};
+use abp_receipt::Hash;
+use abp_store::{Acceptance, IdempotencyKey, NewRun, RunFilter, Store, StoreError, StoreReader};
 use uuid::Uuid;
 
 use crate::lab::receipt;
@@ -85,19 +86,9 @@ async fn every_run_has_one_start_events_in_order_and_one_end() {
         store.finish(run, theirs, &their_hash).await.map(drop),
         "mismatch",
     );
-    check(
-        "stage",
-        store.note_stage(run, Some("s".to_owned())).await,
-        "ok",
-    );
     check("E13 end", finish(&store, run).await.map(drop), "ok");
     check("E13 end again", finish(&store, run).await.map(drop), "over");
     check("event after end", append(&store, run, 2).await, "over");
-    check(
-        "clean up from elsewhere",
-        other.note_stage(run, None).await,
-        "ok",
-    );
     check(
         "end of the other",
         finish(&other, foreign).await.map(drop),
@@ -114,24 +105,28 @@ async fn every_run_has_one_start_events_in_order_and_one_end() {
 async fn f3_an_idempotency_key_names_one_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let first = Uuid::now_v7();
-    let keyed = |run_id| NewRun {
-        idempotency_key: Some("request 7".to_owned()),
+    let keyed = |run_id: Uuid, request: &[u8]| NewRun {
+        idempotency_key: Some(IdempotencyKey {
+            key: "request 7".to_owned(),
+            request: Hash::of(request),
+        }),
+        // The order's hash covers its id, which is another one each time.
+        order_sha256: Hash::of(run_id.as_bytes()).to_string(),
         ..new_run(run_id)
     };
     let store = open(dir.path()).await;
     assert_eq!(
-        store.accept(keyed(first)).await.expect("new"),
+        store.accept(keyed(first, b"a")).await.expect("new"),
         Acceptance::New
     );
     store.close().await;
     let store = open(dir.path()).await;
-    let again = store.accept(keyed(Uuid::now_v7())).await.expect("known");
+    let again = store
+        .accept(keyed(Uuid::now_v7(), b"a"))
+        .await
+        .expect("known");
     assert_eq!(again, Acceptance::Existing(first));
-    let other_order = NewRun {
-        order_sha256: "aa".repeat(32),
-        ..keyed(Uuid::now_v7())
-    };
-    let refused = store.accept(other_order).await;
+    let refused = store.accept(keyed(Uuid::now_v7(), b"b")).await;
     assert!(matches!(refused, Err(StoreError::KeyReused { run_id, .. }) if run_id == first));
     assert_eq!(store.log_entries(0, 10).await.expect("entries").len(), 1);
 }

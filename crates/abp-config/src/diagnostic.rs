@@ -6,7 +6,7 @@ use abp_error::{AbpError, ErrorCode};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use crate::Origin;
+use crate::SettingOrigin;
 use crate::check::Fault;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -70,7 +70,7 @@ pub struct Diagnostic {
     pub key: Option<String>,
     /// Where it was set.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub origin: Option<SettingOrigin>,
     /// The text there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
@@ -124,7 +124,7 @@ impl Diagnostic {
         self
     }
 
-    pub(crate) fn set_by(mut self, origin: Origin) -> Self {
+    pub(crate) fn set_by(mut self, origin: SettingOrigin) -> Self {
         self.origin = Some(origin);
         self
     }
@@ -146,7 +146,7 @@ impl Diagnostic {
             .map_or(1, |excerpt| excerpt.line.to_string().len());
         let pad = " ".repeat(margin);
         match &self.origin {
-            Some(Origin::File {
+            Some(SettingOrigin::File {
                 path, line, column, ..
             }) => {
                 let path = printable(&path.display().to_string());

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Excerpt, Problem};
-use crate::{Layer, Origin};
+use crate::{Layer, SettingOrigin};
 
 /// The largest file read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -86,10 +86,10 @@ impl Document {
     }
 
     /// The place of a byte.
-    pub(crate) fn origin(&self, at: usize) -> Origin {
+    pub(crate) fn origin(&self, at: usize) -> SettingOrigin {
         let (line, start) = self.line_at(at);
         let before = self.text.get(start..at).unwrap_or_default();
-        Origin::File {
+        SettingOrigin::File {
             layer: self.layer,
             path: self.path.clone(),
             line,

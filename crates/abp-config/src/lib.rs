@@ -2,7 +2,7 @@
 //!
 //! [`load`] merges defaults, the user's file, the project's file, the operator's file, environment
 //! and flags, in that order; [`Sources`] says where they are. The result is a plain [`Config`] and,
-//! for each value, the [`Origin`] it came from. What is wrong is reported all at once, as
+//! for each value, the [`SettingOrigin`] it came from. What is wrong is reported all at once, as
 //! [`Diagnostic`]s that point at the line.
 //!
 //! A single value is taken from the highest layer that sets it. A named table (a backend, a policy,
@@ -40,5 +40,5 @@ pub use load::{Loaded, load};
 pub use model::{BackendConfig, Config, LogLevel, Restrictions};
 pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};
-pub use sources::{Layer, Origin, Override, Sources};
+pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use template::{project_template, template};

@@ -13,7 +13,7 @@ use crate::document::Document;
 use crate::settings::{Setting, dotted, find, settings};
 use crate::sources::home;
 use crate::walk::{Leaf, Rules, walk};
-use crate::{Config, Layer, Origin, Sources};
+use crate::{Config, Layer, SettingOrigin, Sources};
 
 /// Backends that are always there.
 const EMBEDDED: &[&str] = &["mock", "auto"];
@@ -27,7 +27,7 @@ pub struct Loaded {
     pub config: Config,
     /// Where each value comes from, by dotted key. Restrictions have an entry for each pattern,
     /// such as `restrictions.deny_read[0]`.
-    pub origins: BTreeMap<String, Origin>,
+    pub origins: BTreeMap<String, SettingOrigin>,
     /// What somebody should look at, by file and line.
     pub warnings: Vec<Diagnostic>,
     /// The files that were read, lowest layer first.
@@ -61,11 +61,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
 #[derive(Debug)]
 struct Entry {
     value: Value,
-    origin: Origin,
+    origin: SettingOrigin,
     /// The document and the part of it, where it comes from a file.
     place: Option<(usize, Range<usize>)>,
     /// The origins of the items of a list that several layers add to.
-    items: Vec<Origin>,
+    items: Vec<SettingOrigin>,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +155,7 @@ impl Merge {
             home: home(&sources.env),
         };
         for (name, value) in sources.env.iter().filter(|(_, value)| !value.is_empty()) {
-            let origin = Origin::Env { name: name.clone() };
+            let origin = SettingOrigin::Env { name: name.clone() };
             match settings().iter().find(|one| one.env() == Some(name)) {
                 Some(setting) => self.set(setting, value, origin, &base, problems),
                 None if name.starts_with("ABP_") && !OTHER_VARIABLES.contains(&name.as_str()) => {
@@ -177,7 +177,7 @@ impl Merge {
             home: home(&sources.env),
         };
         for one in &sources.overrides {
-            let origin = Origin::Flag {
+            let origin = SettingOrigin::Flag {
                 name: one.flag.clone(),
             };
             match find(&[one.key.as_str()]) {
@@ -196,7 +196,7 @@ impl Merge {
         &mut self,
         setting: &Setting,
         text: &str,
-        origin: Origin,
+        origin: SettingOrigin,
         base: &Base,
         problems: &mut Problems,
     ) {
@@ -253,7 +253,7 @@ impl Merge {
             });
             let from_project = matches!(
                 entry.origin,
-                Origin::File {
+                SettingOrigin::File {
                     layer: Layer::Project,
                     ..
                 }
@@ -293,7 +293,7 @@ impl Merge {
 
     fn finish(mut self) -> Result<Loaded, ConfigErrors> {
         let place = |one: &Diagnostic| match &one.origin {
-            Some(Origin::File {
+            Some(SettingOrigin::File {
                 path, line, column, ..
             }) => {
                 let documents = self.documents.iter();
@@ -377,7 +377,11 @@ fn nest(object: &mut Map<String, Value>, path: &[String], value: Value) {
 }
 
 /// What nobody set has its default.
-fn add_defaults(value: &Value, path: &mut Vec<String>, origins: &mut BTreeMap<String, Origin>) {
+fn add_defaults(
+    value: &Value,
+    path: &mut Vec<String>,
+    origins: &mut BTreeMap<String, SettingOrigin>,
+) {
     match value {
         Value::Object(members) => {
             for (key, member) in members {
@@ -387,7 +391,9 @@ fn add_defaults(value: &Value, path: &mut Vec<String>, origins: &mut BTreeMap<St
             }
         }
         _ => {
-            origins.entry(dotted(path)).or_insert(Origin::Default);
+            origins
+                .entry(dotted(path))
+                .or_insert(SettingOrigin::Default);
         }
     }
 }

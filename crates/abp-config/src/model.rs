@@ -1,7 +1,7 @@
 //! What can be configured.
 //!
-//! Each setting says who reads it. `bind_address` and `port` wait for the daemon, sidecars for a
-//! release that can start them; everything else is for the command line.
+//! Each setting says who reads it. `bind_address` and `port` wait for the daemon; everything else is
+//! for the command line.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,6 +27,10 @@ pub struct Config {
     pub default_prices: Option<String>,
     /// Where stages and receipts are kept. Read by `abp run`.
     pub state_dir: PathBuf,
+    /// Where the hosts of the backends `sidecar:NAME` are; beside the program when omitted. Read by
+    /// `abp run` and `abp backends`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts_dir: Option<PathBuf>,
     /// What is logged to standard error. Read by every command; `RUST_LOG` and `--debug` win.
     pub log_level: LogLevel,
     /// How long a request for approval waits for an answer before it counts as denied, in seconds.
@@ -61,6 +65,7 @@ impl Default for Config {
             default_policy: None,
             default_prices: None,
             state_dir: PathBuf::from(".agent-backplane"),
+            hosts_dir: None,
             log_level: LogLevel::Warn,
             approval_timeout_secs: None,
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -179,8 +184,7 @@ pub enum BackendConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<u32>,
     },
-    /// A process that speaks the sidecar protocol. `abp run` and `abp backends` read it, and say
-    /// that this release cannot start one.
+    /// A process that speaks the sidecar protocol. Read by `abp run` and `abp backends`.
     Sidecar {
         /// The program: a name on the search path, or a path.
         command: String,
@@ -194,6 +198,23 @@ pub enum BackendConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 86_400))]
         timeout_secs: Option<u32>,
+        /// The longest it may take to say hello, in seconds; 10 when omitted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 86_400))]
+        hello_timeout_secs: Option<u32>,
+        /// The longest it may go without an event during a run, in seconds; 900 when omitted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 86_400))]
+        stall_timeout_secs: Option<u32>,
+        /// The most processes and threads it may have at once. Needs the right to make control
+        /// groups; without it the sidecar is not started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 4))]
+        max_processes: Option<u32>,
+        /// The most memory it and its processes may use, in megabytes; as `max_processes`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 16))]
+        max_memory_mb: Option<u32>,
         /// Preference among backends that fit equally well; higher is better.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<u32>,

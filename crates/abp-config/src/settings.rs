@@ -101,6 +101,14 @@ const PORT: Kind = Kind::Integer {
     doubtful: i64::MAX,
 };
 
+const fn at_least(min: i64) -> Kind {
+    Kind::Integer {
+        min,
+        max: u32::MAX as i64,
+        doubtful: i64::MAX,
+    }
+}
+
 const fn setting(path: &'static [&'static str], kind: Kind) -> Setting {
     Setting {
         path,
@@ -135,6 +143,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["default_policy"], Kind::Text).env_name("ABP_DEFAULT_POLICY"),
     setting(&["default_prices"], Kind::Text).env_name("ABP_DEFAULT_PRICES"),
     setting(&["state_dir"], Kind::Path).env_name("ABP_HOME"),
+    setting(&["hosts_dir"], Kind::Path).env_name("ABP_HOSTS_DIR"),
     setting(&["log_level"], Kind::Choice(LEVELS)).env_name("ABP_LOG_LEVEL"),
     setting(&["approval_timeout_secs"], SECONDS).env_name("ABP_APPROVAL_TIMEOUT_SECS"),
     setting(&["bind_address"], Kind::Address).env_name("ABP_BIND_ADDRESS"),
@@ -153,6 +162,10 @@ const SETTINGS: &[Setting] = &[
     setting(&["backends", ANY, "args"], Kind::Texts),
     setting(&["backends", ANY, "env", ANY], Kind::Text),
     setting(&["backends", ANY, "timeout_secs"], SECONDS),
+    setting(&["backends", ANY, "hello_timeout_secs"], SECONDS),
+    setting(&["backends", ANY, "stall_timeout_secs"], SECONDS),
+    setting(&["backends", ANY, "max_processes"], at_least(4)),
+    setting(&["backends", ANY, "max_memory_mb"], at_least(16)),
     setting(&["backends", ANY, "priority"], PRIORITY),
     policy_list(&["policies", ANY, "allowed_tools"]),
     policy_list(&["policies", ANY, "disallowed_tools"]),
@@ -218,7 +231,16 @@ pub(crate) const VARIANTS: &[Variant] = &[
         "backends",
         "sidecar",
         &["command"],
-        &["args", "env", "timeout_secs", "priority"],
+        &[
+            "args",
+            "env",
+            "timeout_secs",
+            "hello_timeout_secs",
+            "stall_timeout_secs",
+            "max_processes",
+            "max_memory_mb",
+            "priority",
+        ],
     ),
     variant("emulation", "system_prompt_injection", &["prompt"], &[]),
     variant("emulation", "post_processing", &["detail"], &[]),

@@ -260,6 +260,9 @@ error_codes! {
     RunInterrupted = "RUN_INTERRUPTED", Execution, 500, RunFailed,
         "The host ended before the run did; its receipt was made when the host started again.",
         "The receipt holds every event that was recorded; run again when wanted.";
+    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", Execution, 422, Usage,
+        "The idempotency key belongs to a run that was asked for with another request.",
+        "Send the first request again to get its run, or use another key.";
     ContractVersionMismatch = "CONTRACT_VERSION_MISMATCH", Contract, 400, Usage,
         "The document is of another contract version.",
         "Convert the document, or use the release that wrote it.";

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abp_config::{
-    BackendConfig, Config, ConfigErrors, Loaded, Origin, Override, Problem, Sources, load,
+    BackendConfig, Config, ConfigErrors, Loaded, Override, Problem, SettingOrigin, Sources, load,
 };
 use abp_core::PolicyProfile;
 use tempfile::TempDir;
@@ -64,7 +64,7 @@ fn nothing_at_all_is_the_default() {
     let loaded = load_three("", "", "").unwrap();
     assert_eq!(loaded.config, Config::default());
     assert!(loaded.warnings.is_empty() && loaded.files.is_empty());
-    assert_eq!(loaded.origins["port"], Origin::Default);
+    assert_eq!(loaded.origins["port"], SettingOrigin::Default);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn b9_a_project_file_cannot_take_over() {
         .count();
     assert_eq!(refused, 10, "{:#?}", with.warnings);
     assert!(with.warnings.iter().all(|one| match &one.origin {
-        Some(Origin::File { path, line, .. }) => path.ends_with("project.toml") && *line > 0,
+        Some(SettingOrigin::File { path, line, .. }) => path.ends_with("project.toml") && *line > 0,
         _ => false,
     }));
 }

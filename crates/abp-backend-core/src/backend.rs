@@ -32,6 +32,11 @@ pub trait Session: Send {
     /// What it can really do.
     fn manifest(&self) -> &CapabilityManifest;
 
+    /// What keeps its processes from outliving the run, where it has processes.
+    fn contained_by(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Carries out the plan in the context. Returns when the work is done, failed or stopped.
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd>;
 }

@@ -28,10 +28,8 @@ pub struct RunContext {
 pub enum HostRequest {
     /// Something happened.
     Emit {
-        /// What.
-        kind: AgentEventKind,
-        /// What the backend attaches to it.
-        ext: Option<BTreeMap<String, Value>>,
+        /// What, in order.
+        events: Vec<Emission>,
         /// Whether the run goes on.
         reply: oneshot::Sender<Result<(), EmitError>>,
     },
@@ -42,6 +40,15 @@ pub enum HostRequest {
         /// What came of it.
         reply: oneshot::Sender<Result<ToolOutput, ToolError>>,
     },
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Emission {
+    /// What.
+    pub kind: AgentEventKind,
+    /// What the backend attaches to it.
+    pub ext: Option<BTreeMap<String, Value>>,
 }
 
 /// A use of one of the host's tools.
@@ -137,19 +144,15 @@ impl RunContext {
     /// # Errors
     /// Fails when the run is over; the backend should then end.
     pub async fn emit(&self, kind: AgentEventKind) -> Result<(), EmitError> {
-        self.emit_with(kind, None).await
+        self.emit_all(vec![Emission { kind, ext: None }]).await
     }
 
-    /// Reports an event with something attached.
+    /// Reports events that came together: one question to the host instead of many.
     ///
     /// # Errors
     /// As [`Self::emit`].
-    pub async fn emit_with(
-        &self,
-        kind: AgentEventKind,
-        ext: Option<BTreeMap<String, Value>>,
-    ) -> Result<(), EmitError> {
-        self.ask(|reply| HostRequest::Emit { kind, ext, reply })
+    pub async fn emit_all(&self, events: Vec<Emission>) -> Result<(), EmitError> {
+        self.ask(|reply| HostRequest::Emit { events, reply })
             .await?
     }
 

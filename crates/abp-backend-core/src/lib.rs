@@ -11,4 +11,6 @@ mod context;
 
 pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
-pub use context::{EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput};
+pub use context::{
+    Emission, EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput,
+};

@@ -4,4 +4,5 @@ mod registry;
 
 pub use abp_backend_core::{self, Backend};
 pub use abp_backend_mock::{self, MockBackend};
+pub use abp_backend_sidecar::{self, SidecarBackend};
 pub use registry::BackendRegistry;

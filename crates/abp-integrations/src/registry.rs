@@ -40,7 +40,12 @@ impl BackendRegistry {
         self.backends.get(name)
     }
 
-    /// Every backend, by name.
+    /// Every backend, in the order of their names.
+    pub fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.backends.values()
+    }
+
+    /// What is known about every backend, in the order of their names.
     pub fn descriptors(&self) -> impl Iterator<Item = &BackendDescriptor> {
         self.backends.values().map(|backend| backend.descriptor())
     }

@@ -1,0 +1,91 @@
+//! Opening a sidecar.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
+use abp_core::EnforcementLevel;
+use abp_error::{AbpError, ErrorCode};
+use abp_host::{SidecarClient, SidecarSpec};
+
+use crate::session::SidecarSession;
+use crate::{Breaker, BreakerState};
+
+/// A backend that starts a sidecar for every run.
+#[derive(Debug)]
+pub struct SidecarBackend {
+    descriptor: BackendDescriptor,
+    spec: SidecarSpec,
+    breaker: Mutex<Breaker>,
+    born: Instant,
+}
+
+impl SidecarBackend {
+    /// A backend of that name. The directory in `spec` is replaced by the workspace of each run.
+    pub fn new(name: impl Into<String>, spec: SidecarSpec, priority: u32) -> Self {
+        Self {
+            descriptor: BackendDescriptor {
+                name: name.into(),
+                // Only the sidecar itself knows.
+                manifest: None,
+                // It has hands of its own: what it does is seen when it says so.
+                enforcement: EnforcementLevel::Advisory,
+                priority,
+            },
+            spec,
+            breaker: Mutex::new(Breaker::default()),
+            born: Instant::now(),
+        }
+    }
+
+    /// Whether the sidecar may be started now.
+    pub fn state(&self) -> BreakerState {
+        self.with_breaker(|breaker, now| breaker.state(now))
+    }
+
+    async fn start(&self, spec: OpenSpec) -> Result<SidecarSession, AbpError> {
+        match self.state() {
+            BreakerState::Closed => {}
+            BreakerState::BackingOff { wait, .. } => tokio::time::sleep(wait).await,
+            BreakerState::Open { failures, retry_in } => {
+                let message = format!(
+                    "the sidecar could not be started {failures} times in a row; the next attempt may be made in {retry_in:.1?}"
+                );
+                return Err(AbpError::new(ErrorCode::CircuitBreakerOpen, message));
+            }
+        }
+        let sidecar = SidecarSpec {
+            directory: spec.workspace_root,
+            ..self.spec.clone()
+        };
+        match SidecarClient::spawn(sidecar).await {
+            Ok(client) => {
+                self.with_breaker(|breaker, _| breaker.succeeded());
+                Ok(SidecarSession::new(client, spec.run_id))
+            }
+            Err(failure) => {
+                self.with_breaker(Breaker::failed);
+                tracing::warn!(target: "abp.sidecar", backend = self.descriptor.name, state = ?self.state(), %failure, "cannot open");
+                Err(failure.into())
+            }
+        }
+    }
+
+    fn with_breaker<T>(&self, use_it: impl FnOnce(&mut Breaker, Duration) -> T) -> T {
+        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        use_it(&mut breaker, self.born.elapsed())
+    }
+}
+
+impl Backend for SidecarBackend {
+    fn descriptor(&self) -> &BackendDescriptor {
+        &self.descriptor
+    }
+
+    fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
+        Box::pin(async move {
+            let session = self.start(spec).await?;
+            Ok(Box::new(session) as Box<dyn Session>)
+        })
+    }
+}

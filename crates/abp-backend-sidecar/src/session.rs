@@ -1,0 +1,192 @@
+//! Running a work order on a sidecar.
+
+use std::path::Path;
+
+use abp_backend_core::{BoxFuture, Emission, RunContext, RunEnd, Session};
+use abp_core::{
+    AgentEvent, AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ExecutionMode,
+    Outcome, UsageNormalized, WorkOrder,
+};
+use abp_error::{AbpError, ErrorCode};
+use abp_host::{Claim, Containment, RunEnded, SidecarClient, SidecarRun};
+use abp_plan::Payload;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// A sidecar that said hello.
+pub(crate) struct SidecarSession {
+    client: SidecarClient,
+    run_id: Uuid,
+}
+
+impl SidecarSession {
+    pub(crate) fn new(client: SidecarClient, run_id: Uuid) -> Self {
+        Self { client, run_id }
+    }
+
+    fn start(self, context: &RunContext) -> Result<SidecarRun, AbpError> {
+        let invalid = |problem: String| AbpError::new(ErrorCode::Internal, problem);
+        let asked = context.order().config.execution_mode();
+        let asked = asked.map_err(|error| invalid(error.to_string()))?;
+        let taken = self.client.mode();
+        if asked != taken {
+            let message = format!(
+                "the sidecar takes {} requests, the order is {}",
+                mode_name(taken),
+                mode_name(asked)
+            );
+            return Err(AbpError::new(ErrorCode::CapabilityUnsupported, message));
+        }
+        let order = order_for(context.order(), context.payload(), context.workspace_root())
+            .map_err(|error| invalid(error.to_string()))?;
+        let run = self.client.run(self.run_id, &order);
+        run.map_err(|error| invalid(error.to_string()))
+    }
+}
+
+impl Session for SidecarSession {
+    fn identity(&self) -> &BackendIdentity {
+        self.client.identity()
+    }
+
+    fn manifest(&self) -> &CapabilityManifest {
+        self.client.manifest()
+    }
+
+    fn contained_by(&self) -> Option<&'static str> {
+        self.client.containment().map(Containment::as_str)
+    }
+
+    fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
+        Box::pin(async move {
+            match self.start(&context) {
+                Ok(run) => follow(run, &context).await,
+                Err(error) => RunEnd::failed(error),
+            }
+        })
+    }
+}
+
+/// The order as the sidecar gets it: it works in the prepared workspace, and on the plan's payload.
+fn order_for(
+    order: &WorkOrder,
+    payload: &Payload,
+    workspace_root: &Path,
+) -> Result<WorkOrder, serde_json::Error> {
+    let mut order = order.clone();
+    order.workspace.root = workspace_root.to_string_lossy().into_owned();
+    // A vendor's request is in the order already; a conversation has emulations applied to it.
+    if let Payload::Conversation { conversation } = payload {
+        let conversation = serde_json::to_value(conversation)?;
+        let vendor = &mut order.config.vendor;
+        match vendor
+            .entry("abp".to_owned())
+            .or_insert_with(|| Value::Object(Default::default()))
+        {
+            Value::Object(settings) => {
+                settings.insert("conversation".to_owned(), conversation);
+            }
+            _ => {
+                vendor.insert("abp.conversation".to_owned(), conversation);
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// Hands on what the sidecar says happened, until it ended.
+async fn follow(mut run: SidecarRun, context: &RunContext) -> RunEnd {
+    let cancel = run.cancel_token();
+    let mut stopped = false;
+    let mut usage = UsageNormalized::default();
+    loop {
+        let events = tokio::select! {
+            biased;
+            reason = context.cancelled(), if !stopped => {
+                cancel.cancel(reason_name(reason));
+                stopped = true;
+                continue;
+            }
+            events = run.next_events() => events,
+        };
+        let Some(events) = events else {
+            break;
+        };
+        // After the end of the run the sidecar may still say something; nobody takes it.
+        if stopped {
+            continue;
+        }
+        if let Some(AgentEventKind::UsageUpdated { usage: last }) =
+            events.iter().map(|event| &event.kind).rfind(is_usage)
+        {
+            usage.clone_from(last);
+        }
+        let events = events
+            .into_iter()
+            .map(|AgentEvent { kind, ext, .. }| Emission { kind, ext });
+        if let Err(error) = context.emit_all(events.collect()).await {
+            cancel.cancel(error.reason.map_or_else(String::new, reason_name));
+            stopped = true;
+        }
+    }
+    conclude(run.finish().await, usage, context).await
+}
+
+fn is_usage(kind: &&AgentEventKind) -> bool {
+    matches!(kind, AgentEventKind::UsageUpdated { .. })
+}
+
+async fn conclude(ended: RunEnded, reported: UsageNormalized, context: &RunContext) -> RunEnd {
+    for message in ended.warnings {
+        // Where the run was stopped nobody listens any more.
+        let _ = context.emit(AgentEventKind::Warning { message }).await;
+    }
+    let claim = match ended.result {
+        Ok(claim) => claim,
+        Err(failure) => return RunEnd::failed(failure.into()),
+    };
+    if claim.usage != UsageNormalized::default() && claim.usage != reported {
+        let usage = claim.usage.clone();
+        let _ = context.emit(AgentEventKind::UsageUpdated { usage }).await;
+    }
+    if claim.outcome == Some(Outcome::Partial) {
+        let message = "the sidecar says that its work is not complete".to_owned();
+        let _ = context.emit(AgentEventKind::Warning { message }).await;
+    }
+    end_of(claim)
+}
+
+/// A claim of success proves nothing; a claim of failure is believed.
+fn end_of(claim: Claim) -> RunEnd {
+    let result = match claim.outcome {
+        Some(Outcome::Failed) => Err(claim.error.map_or_else(
+            || {
+                AbpError::new(
+                    ErrorCode::BackendCrashed,
+                    "the sidecar says that its work failed",
+                )
+            },
+            AbpError::from,
+        )),
+        Some(Outcome::Complete | Outcome::Partial | Outcome::Cancelled) | None => Ok(()),
+    };
+    RunEnd {
+        result,
+        usage_raw: claim.usage_raw,
+        artifacts: claim.artifacts,
+    }
+}
+
+fn reason_name(reason: CancelReason) -> String {
+    wire_name(&reason)
+}
+
+fn mode_name(mode: ExecutionMode) -> String {
+    wire_name(&mode)
+}
+
+/// The name a unit variant has on the wire.
+fn wire_name(value: &impl serde::Serialize) -> String {
+    let written = serde_json::to_value(value).unwrap_or_default();
+    written.as_str().unwrap_or_default().to_owned()
+}

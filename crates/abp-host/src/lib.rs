@@ -1,0 +1,24 @@
+//! Supervision of sidecars: programs in any language that do the work of a backend.
+//!
+//! [`SidecarClient::spawn`] starts one and reads its hello; [`SidecarClient::run`] gives it one work
+//! order and follows it. Whatever the program does, it ends in one typed [`HostError`], and nothing
+//! of it stays: not when it ends, not when the run is cancelled or dropped, and not when the host
+//! itself is killed. What survives even that is found by its [`record`](records) at the next start.
+//!
+//! `sidecar-kit` knows the protocol's shape; this crate knows what the messages mean.
+
+mod client;
+mod environment;
+mod error;
+mod event;
+pub mod records;
+mod run;
+mod spec;
+
+pub use client::SidecarClient;
+pub use environment::SIDECAR_ID;
+pub use error::{HostError, SidecarFailure};
+pub use run::{Claim, RunEnded, SidecarRun};
+pub use sidecar_kit::session::{Grace, Timing};
+pub use sidecar_kit::{Containment, Exit, Launcher, ResourceLimits, run_if_launcher};
+pub use spec::SidecarSpec;

@@ -1,0 +1,135 @@
+//! Following a run.
+
+use abp_core::{AgentEvent, ArtifactRef, Outcome, UsageNormalized};
+use abp_error::AbpErrorDto;
+use serde_json::Value;
+use sidecar_kit::{CancelToken, RawRun, RunReport};
+
+use crate::records::Record;
+use crate::{HostError, SidecarFailure, event};
+
+/// A run of a sidecar under way. Dropping it ends the sidecar.
+#[derive(Debug)]
+pub struct SidecarRun {
+    run: RawRun,
+    record: Record,
+    /// An event that could not be read; it ended the run.
+    refused: Option<HostError>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct RunEnded {
+    /// What the sidecar says about it, or why it says nothing.
+    pub result: Result<Claim, SidecarFailure>,
+    /// What somebody should know.
+    pub warnings: Vec<String>,
+    /// How many pings it answered.
+    pub answered_pings: u64,
+}
+
+/// What a sidecar says about its own work. The host saw the events, the process and the workspace
+/// itself; only what it cannot see is taken from here.
+#[derive(Debug, Default)]
+pub struct Claim {
+    /// The usage in the vendor's own terms.
+    pub usage_raw: Value,
+    /// The usage in common terms.
+    pub usage: UsageNormalized,
+    /// What it left behind.
+    pub artifacts: Vec<ArtifactRef>,
+    /// How it says its work ended.
+    pub outcome: Option<Outcome>,
+    /// What it says went wrong.
+    pub error: Option<AbpErrorDto>,
+}
+
+impl SidecarRun {
+    pub(crate) fn new(run: RawRun, record: Record) -> Self {
+        Self {
+            run,
+            record,
+            refused: None,
+        }
+    }
+
+    /// Asks the sidecar to end early.
+    #[must_use]
+    pub fn cancel_token(&self) -> CancelToken {
+        self.run.cancel.clone()
+    }
+
+    /// The next events; `None` after the last. An event that cannot be read ends the run.
+    pub async fn next_events(&mut self) -> Option<Vec<AgentEvent>> {
+        let batch = self.run.events.recv().await?;
+        let mut events = Vec::new();
+        for json in batch.iter() {
+            match event::read(json) {
+                Ok(event) => events.push(event),
+                Err(error) => {
+                    self.refused = Some(error);
+                    self.run.events.close();
+                    break;
+                }
+            }
+        }
+        Some(events)
+    }
+
+    /// Waits for the end, letting go of events that nobody took. Nothing of the sidecar is left then.
+    pub async fn finish(mut self) -> RunEnded {
+        while self.run.events.recv().await.is_some() {}
+        let Ok(mut report) = self.run.report.await else {
+            return RunEnded::lost();
+        };
+        self.record.settle(report.exit);
+        let warnings = std::mem::take(&mut report.warnings);
+        let answered_pings = report.answered_pings;
+        let result = match (self.refused, report) {
+            (Some(error), report) => Err(SidecarFailure::of(report, error)),
+            (
+                None,
+                RunReport {
+                    result: Ok(receipt),
+                    ..
+                },
+            ) => Ok(Claim::read(&receipt)),
+            (None, report) => Err(report.into()),
+        };
+        RunEnded {
+            result,
+            warnings,
+            answered_pings,
+        }
+    }
+}
+
+impl RunEnded {
+    /// The task that followed the run is gone; that takes a shutdown, or a defect.
+    fn lost() -> Self {
+        let failure = SidecarFailure {
+            error: HostError::Stopped,
+            exit: None,
+            stderr_tail: String::new(),
+        };
+        Self {
+            result: Err(failure),
+            warnings: Vec::new(),
+            answered_pings: 0,
+        }
+    }
+}
+
+impl Claim {
+    /// Takes what can be read; the rest of a claim is worth nothing anyway.
+    fn read(receipt: &Value) -> Self {
+        let mut claim = Self::default();
+        let member = |name: &str| receipt.get(name).cloned().unwrap_or_default();
+        claim.usage_raw = member("usage_raw");
+        claim.usage = serde_json::from_value(member("usage")).unwrap_or_default();
+        claim.artifacts = serde_json::from_value(member("artifacts")).unwrap_or_default();
+        claim.outcome = serde_json::from_value(member("outcome")).ok();
+        claim.error = serde_json::from_value(member("error")).ok();
+        claim
+    }
+}

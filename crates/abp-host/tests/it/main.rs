@@ -1,0 +1,10 @@
+//! Sidecars that misbehave in every way, as real processes.
+
+#[cfg(test)]
+mod containment;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod floods;
+#[cfg(test)]
+mod support;

@@ -1,0 +1,149 @@
+//! A run, from the handler's side.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use abp_core::{AgentEvent, AgentEventKind, ArtifactRef, Timestamp, UsageNormalized, WorkOrder};
+use abp_error::ErrorCode;
+use abp_protocol::Envelope;
+use serde_json::Value;
+
+use crate::output::Output;
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Run {
+    id: String,
+    order: WorkOrder,
+    cancel: Arc<CancelState>,
+    output: Arc<Output>,
+}
+
+/// What the sidecar says about its work.
+#[derive(Debug, Default)]
+pub struct WorkReport {
+    /// The usage in common terms.
+    pub usage: UsageNormalized,
+    /// The usage in the vendor's own terms.
+    pub usage_raw: Value,
+    /// What it left behind.
+    pub artifacts: Vec<ArtifactRef>,
+}
+
+/// Why a run did not get to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The host cancelled it; the run ends with a partial result.
+    Cancelled(Box<WorkReport>),
+    /// The work failed.
+    Failed {
+        /// A code for it.
+        code: ErrorCode,
+        /// In words.
+        message: String,
+    },
+    /// The host cannot be reached any more.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Failure {
+    /// The work failed.
+    pub fn failed(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::Failed {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// Whether the host wants the run to end.
+#[derive(Debug, Default)]
+pub(crate) struct CancelState {
+    reason: Mutex<Option<String>>,
+    changed: Condvar,
+}
+
+impl CancelState {
+    pub(crate) fn cancel(&self, reason: String) {
+        let mut current = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        current.get_or_insert(reason);
+        self.changed.notify_all();
+    }
+}
+
+impl Run {
+    pub(crate) fn new(
+        id: String,
+        order: WorkOrder,
+        cancel: Arc<CancelState>,
+        output: Arc<Output>,
+    ) -> Self {
+        Self {
+            id,
+            order,
+            cancel,
+            output,
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn order(&self) -> &WorkOrder {
+        &self.order
+    }
+
+    /// Tells the host that something happened.
+    ///
+    /// # Errors
+    /// Fails when the run was cancelled, or the host is gone: the handler should return.
+    pub fn emit(&self, kind: AgentEventKind) -> Result<(), Failure> {
+        if self.cancelled().is_some() {
+            return Err(Failure::Cancelled(Box::default()));
+        }
+        let event = Envelope::Event {
+            ref_id: self.id.clone(),
+            event: AgentEvent::new(now(), kind),
+        };
+        Ok(self.output.envelope(&event)?)
+    }
+
+    /// Why the host wants the run to end, where it does.
+    #[must_use]
+    pub fn cancelled(&self) -> Option<String> {
+        let reason = self.cancel.reason.lock();
+        reason.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a while; less where the host wants the run to end, and says why then.
+    #[must_use]
+    pub fn wait(&self, patience: Duration) -> Option<String> {
+        let reason = self.cancel.reason.lock();
+        let reason = reason.unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .cancel
+            .changed
+            .wait_timeout_while(reason, patience, |reason| reason.is_none());
+        let (reason, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        reason.clone()
+    }
+}
+
+pub(crate) fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since_epoch.unwrap_or_default().as_millis();
+    Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,4 @@
+//! The examples as real processes, spoken to line by line.
+
+#[cfg(test)]
+mod examples;

@@ -1,0 +1,10 @@
+//! Sidecars by name: those of the configuration and those that come with ABP, in the registry; and
+//! the check that tells an author whether a program is one.
+
+mod check;
+mod hosts;
+mod register;
+
+pub use check::{Check, CheckResult, CheckSettings, Finding, check};
+pub use hosts::{BuiltInHost, built_in_hosts};
+pub use register::{Place, register_sidecars};

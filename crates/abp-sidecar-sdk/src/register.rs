@@ -1,0 +1,90 @@
+//! Sidecars into the registry.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_sidecar::SidecarBackend;
+use abp_config::{BackendConfig, Config};
+use abp_host::{Launcher, ResourceLimits, SidecarSpec};
+use abp_integrations::BackendRegistry;
+
+/// Where the program that registers sidecars is, and keeps its things.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The program itself; hosts are looked for beside it.
+    pub program: Option<PathBuf>,
+    /// Who starts the sidecars.
+    pub launcher: Launcher,
+}
+
+impl Place {
+    /// That of the running program, whose `main` begins with [`abp_host::run_if_launcher`].
+    #[must_use]
+    pub fn of_this_program() -> Self {
+        Self {
+            program: std::env::current_exe().ok(),
+            launcher: Launcher::this_program(),
+        }
+    }
+}
+
+/// Adds the sidecars that come with ABP, where they are installed, and the configured ones, which
+/// win over others of the same name.
+pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place: &Place) {
+    for host in crate::built_in_hosts() {
+        if let Some(script) = host.find(config, place.program.as_deref()) {
+            let mut spec = spec(host.command, config, place);
+            spec.args = vec![script.to_string_lossy().into_owned()];
+            registry.register(Arc::new(SidecarBackend::new(host.name, spec, 0)));
+        }
+    }
+    for (name, backend) in &config.backends {
+        if let Some((spec, priority)) = configured(backend, config, place) {
+            registry.register(Arc::new(SidecarBackend::new(name, spec, priority)));
+        }
+    }
+}
+
+fn configured(
+    backend: &BackendConfig,
+    config: &Config,
+    place: &Place,
+) -> Option<(SidecarSpec, u32)> {
+    let BackendConfig::Sidecar {
+        command,
+        args,
+        env,
+        timeout_secs,
+        hello_timeout_secs,
+        stall_timeout_secs,
+        max_processes,
+        max_memory_mb,
+        priority,
+    } = backend
+    else {
+        return None;
+    };
+    let mut spec = spec(command, config, place);
+    spec.args.clone_from(args);
+    spec.env.clone_from(env);
+    let seconds = |secs: u32| Duration::from_secs(secs.into());
+    let timing = &mut spec.timing;
+    timing.run = timeout_secs.map(seconds);
+    timing.hello = hello_timeout_secs.map_or(timing.hello, seconds);
+    timing.progress = stall_timeout_secs.map_or(timing.progress, seconds);
+    spec.limits = ResourceLimits {
+        processes: max_processes.map(u64::from),
+        memory_bytes: max_memory_mb.map(|megabytes| u64::from(megabytes) * 1024 * 1024),
+    };
+    Some((spec, priority.unwrap_or_default()))
+}
+
+fn spec(command: &str, config: &Config, place: &Place) -> SidecarSpec {
+    SidecarSpec {
+        launcher: place.launcher.clone(),
+        records: Some(abp_host::records::directory(&config.state_dir)),
+        // Every run brings its own.
+        ..SidecarSpec::new(command, ".")
+    }
+}

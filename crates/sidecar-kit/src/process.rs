@@ -1,0 +1,264 @@
+//! A program whose standard streams are ours, and of which nothing is left when it ends.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use crate::SpawnError;
+use crate::launcher::{LAUNCH, Notice, Order, send_descriptor};
+
+/// How much the kernel keeps of what the sidecar wrote and we did not read.
+const PIPE_SIZE: usize = 1024 * 1024;
+
+/// What to start, and how.
+#[derive(Debug, Clone)]
+pub struct ProcessSpec {
+    /// The program: a name on the search path of `env`, or a path.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// All of its environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// Where it works.
+    pub directory: PathBuf,
+    /// Who starts it.
+    pub launcher: Launcher,
+    /// What it and everything it starts may use.
+    pub limits: ResourceLimits,
+}
+
+/// What a sidecar and everything it starts may use together; `None` is as much as there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResourceLimits {
+    /// Processes and threads.
+    pub processes: Option<u64>,
+    /// Memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// The program that starts the sidecar and ends it: one whose `main` begins with
+/// [`run_if_launcher`](crate::run_if_launcher).
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    program: PathBuf,
+    wanted: Option<Containment>,
+}
+
+/// What keeps the descendants of a sidecar from getting away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Containment {
+    /// A PID namespace: the kernel ends all of them at once, even when host and launcher are killed.
+    PidNamespace,
+    /// The launcher is the parent of every orphan and ends them one by one.
+    Subreaper,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Somehow: its launcher was lost.
+    Unknown,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct SidecarProcess {
+    launcher: Child,
+    notices: Lines<BufReader<OwnedReadHalf>>,
+    orders: OwnedWriteHalf,
+    containment: Containment,
+    exit: Option<Exit>,
+}
+
+/// Its standard streams.
+#[derive(Debug)]
+pub struct Pipes {
+    /// To write to.
+    pub stdin: pipe::Sender,
+    /// To read from.
+    pub stdout: ChildStdout,
+    /// To read from, lest it block.
+    pub stderr: ChildStderr,
+}
+
+impl Launcher {
+    /// The running program itself.
+    #[must_use]
+    pub fn this_program() -> Self {
+        // This name holds even if the file was replaced since.
+        Self::at("/proc/self/exe")
+    }
+
+    /// The program at this path.
+    #[must_use]
+    pub fn at(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            wanted: None,
+        }
+    }
+
+    /// Wants this containment, not the best that can be had.
+    #[must_use]
+    pub fn contained_by(mut self, containment: Containment) -> Self {
+        self.wanted = Some(containment);
+        self
+    }
+}
+
+impl ResourceLimits {
+    /// For the launcher: both, with `-` where there is none.
+    fn to_argument(self) -> String {
+        let number = |limit: Option<u64>| limit.map_or("-".to_owned(), |limit| limit.to_string());
+        format!("{},{}", number(self.processes), number(self.memory_bytes))
+    }
+
+    pub(crate) fn from_argument(argument: &str) -> Option<Self> {
+        let (processes, memory) = argument.split_once(',')?;
+        Some(Self {
+            processes: processes.parse().ok(),
+            memory_bytes: memory.parse().ok(),
+        })
+    }
+}
+
+impl Containment {
+    /// The name that receipts give it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PidNamespace => "pid_namespace",
+            Self::Subreaper => "subreaper",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::PidNamespace, Self::Subreaper]
+            .into_iter()
+            .find(|containment| containment.as_str() == name)
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Unknown => f.write_str("unknown exit"),
+        }
+    }
+}
+
+impl SidecarProcess {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// Says what could not be started.
+    pub async fn spawn(spec: &ProcessSpec) -> Result<(Self, Pipes), SpawnError> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (stdin, input) = pipe::pipe()?;
+        let mut launcher = Command::new(&spec.launcher.program)
+            .arg(LAUNCH)
+            .arg(spec.launcher.wanted.map_or("best", Containment::as_str))
+            .arg(spec.limits.to_argument())
+            .arg(&spec.program)
+            .args(&spec.args)
+            .env_clear()
+            .envs(&spec.env)
+            .current_dir(&spec.directory)
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| SpawnError::Launcher {
+                program: spec.launcher.program.display().to_string(),
+                source,
+            })?;
+        send_descriptor(&ours, input.into_blocking_fd()?)?;
+        ours.set_nonblocking(true)?;
+        let (notices, orders) = UnixStream::from_std(ours)?.into_split();
+        let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
+            return Err(SpawnError::Lost);
+        };
+        // Only a matter of speed.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_SIZE);
+        let mut process = Self {
+            launcher,
+            notices: BufReader::new(notices).lines(),
+            orders,
+            containment: Containment::Subreaper,
+            exit: None,
+        };
+        process.containment = match process.next_notice().await {
+            Some(Notice::Started(containment)) => containment,
+            Some(Notice::Failed(problem)) => return Err(SpawnError::Program(problem)),
+            Some(Notice::Exited(_)) | None => return Err(SpawnError::Lost),
+        };
+        let pipes = Pipes {
+            stdin,
+            stdout,
+            stderr,
+        };
+        Ok((process, pipes))
+    }
+
+    /// What keeps its descendants from getting away.
+    #[must_use]
+    pub const fn containment(&self) -> Containment {
+        self.containment
+    }
+
+    /// The launcher's process id; `None` once it ended.
+    #[must_use]
+    pub fn launcher_pid(&self) -> Option<i32> {
+        self.launcher.id().and_then(|pid| i32::try_from(pid).ok())
+    }
+
+    /// Asks it to end.
+    pub async fn terminate(&mut self) {
+        self.order(Order::Terminate).await;
+    }
+
+    /// Ends it and everything it started.
+    pub async fn kill(&mut self) {
+        self.order(Order::Kill).await;
+    }
+
+    /// Waits until it and everything it started has ended. May be dropped and called again.
+    pub async fn exited(&mut self) -> Exit {
+        let exit = loop {
+            if let Some(exit) = self.exit {
+                break exit;
+            }
+            match self.next_notice().await {
+                Some(Notice::Exited(exit)) => self.exit = Some(exit),
+                Some(Notice::Started(_) | Notice::Failed(_)) => {}
+                None => self.exit = Some(Exit::Unknown),
+            }
+        };
+        // The launcher has nothing left to do; without this it would stay as a zombie.
+        drop(self.launcher.wait().await);
+        exit
+    }
+
+    async fn order(&mut self, order: Order) {
+        // A launcher that is gone took everything with it, or is found by its marks.
+        drop(self.orders.write_all(&[order.as_byte()]).await);
+    }
+
+    async fn next_notice(&mut self) -> Option<Notice> {
+        let line = self.notices.next_line().await.ok().flatten()?;
+        Notice::from_line(&line)
+    }
+}

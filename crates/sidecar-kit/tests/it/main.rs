@@ -1,0 +1,4 @@
+//! The client without a process.
+
+#[cfg(test)]
+mod memory;

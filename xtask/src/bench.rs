@@ -2,12 +2,15 @@
 
 mod json;
 mod run;
+mod sidecar;
 mod staging;
 mod store;
+mod translate;
 
 use anyhow::{Result, bail};
 
 use crate::output::say;
+pub(crate) use sidecar::run_if_sidecar;
 
 /// A new benchmark is a module of this one and a line here.
 const BENCHES: &[Bench] = &[
@@ -20,12 +23,20 @@ const BENCHES: &[Bench] = &[
         run: run::run,
     },
     Bench {
+        name: "sidecar",
+        run: sidecar::run,
+    },
+    Bench {
         name: "staging",
         run: staging::run,
     },
     Bench {
         name: "store",
         run: store::run,
+    },
+    Bench {
+        name: "translate",
+        run: translate::run,
     },
 ];
 

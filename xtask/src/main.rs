@@ -3,13 +3,16 @@
 //! Everything CI runs is one of these or plain cargo, so that it can be run the same way by hand.
 
 mod bench;
+mod corpus;
 mod output;
 mod schema;
+mod sdk;
 mod source;
 mod test;
 mod tidy;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -35,14 +38,28 @@ enum Task {
     Tidy,
     /// Run every test suite and end with one summary.
     Test,
+    /// Let the vendors' own SDKs read translated answers.
+    Sdk,
     /// Run one benchmark; use `cargo run --release -p xtask -- bench <NAME>`.
     Bench {
         /// The benchmark.
         name: String,
     },
+    /// Translate a folder of recorded traffic, there and back, and fail on any silent loss.
+    Corpus {
+        /// The folder: `<dialect>/{request,response,stream}/*`, with a `manifest.jsonl`.
+        folder: PathBuf,
+        /// How many offenders to name.
+        #[arg(long, default_value_t = 25)]
+        show: usize,
+    },
 }
 
 fn main() -> ExitCode {
+    // The benchmark of sidecars starts this program again, as launcher and as sidecar.
+    if let Some(done) = abp_host::run_if_launcher().or_else(bench::run_if_sidecar) {
+        return done;
+    }
     run(Args::parse().task).unwrap_or_else(|error| {
         output::complain(format_args!("{error:#}"));
         ExitCode::FAILURE
@@ -55,7 +72,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Schema { check: false } => schema::write()?,
         Task::Tidy => tidy::run()?,
         Task::Test => return test::run(),
+        Task::Sdk => return sdk::run(),
         Task::Bench { name } => bench::start(&name)?,
+        Task::Corpus { folder, show } => return corpus::run(&folder, show),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -262,7 +262,7 @@ fn system_text(payload: &abp_plan::Payload) -> Option<String> {
     let abp_plan::Payload::Conversation { conversation } = payload else {
         return None;
     };
-    let IrConversation { messages, .. } = conversation;
+    let IrConversation { messages, .. } = &**conversation;
     let system = messages
         .iter()
         .find(|message| message.role == IrRole::System)?;

@@ -1,8 +1,14 @@
 //! The command line.
 
+mod sidecar;
+mod translate;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
+pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
 
 /// Agent Backplane: any client drives any agent or model, and you see exactly what was kept,
 /// emulated, adapted or refused on the way.
@@ -51,6 +57,12 @@ pub(crate) enum Command {
     Discard(StageArgs),
     /// Check a work order, receipt, policy or sidecar transcript.
     Validate(ValidateArgs),
+    /// Translate a vendor's request, answer, stream or error into another vendor's form.
+    Translate(TranslateArgs),
+    /// Show what survives between dialects, feature by feature.
+    Matrix(MatrixArgs),
+    /// Check or start a program that is to be a backend.
+    Sidecar(SidecarArgs),
     /// Print a JSON schema.
     Schema(SchemaArgs),
     /// Show what a receipt says.
@@ -74,7 +86,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  abp run --task \"say hello\"\n  \
 abp run --order order.json --require streaming:native --json\n  \
-abp run --task \"fix the tests\" --backend auto --policy policy.json --dry-run")]
+abp run --task \"fix the tests\" --backend auto --policy policy.json --dry-run\n  \
+abp run --task \"nightly cleanup\" --idempotency-key cleanup-2026-11-16")]
 pub(crate) struct RunArgs {
     /// What is to be done.
     #[arg(long, value_name = "TEXT", required_unless_present = "order")]
@@ -108,6 +121,9 @@ pub(crate) struct RunArgs {
     /// Also write the receipt to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Name this request: sent again with the same name, it is the run it was before, not a new one.
+    #[arg(long, value_name = "KEY", conflicts_with = "dry_run", value_parser = idempotency_key)]
+    pub(crate) idempotency_key: Option<String>,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceArgs,
     #[command(flatten)]
@@ -186,11 +202,14 @@ pub(crate) struct RunsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
     /// List runs, newest first.
-    #[command(after_help = "Example:\n  abp runs list --limit 5")]
+    #[command(after_help = "Examples:\n  abp runs list --limit 5\n  abp runs list --undecided")]
     List {
         /// How many.
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
+        /// Only runs whose changes wait for `abp apply` or `abp discard`.
+        #[arg(long)]
+        undecided: bool,
     },
     /// Show one run.
     #[command(after_help = "Example:\n  abp runs show last --events")]
@@ -243,8 +262,11 @@ pub(crate) struct InitArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  abp backends --json")]
+#[command(after_help = "Examples:\n  abp backends --json\n  abp backends --probe")]
 pub(crate) struct BackendsArgs {
+    /// Open every backend to see whether it works and what it really can do.
+    #[arg(long)]
+    pub(crate) probe: bool,
     #[command(flatten)]
     pub(crate) host: HostArgs,
 }
@@ -398,6 +420,16 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+fn idempotency_key(text: &str) -> Result<String, String> {
+    const MAX_BYTES: usize = 255;
+    let fits = (1..=MAX_BYTES).contains(&text.len());
+    if fits && !text.chars().any(char::is_control) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected 1 to {MAX_BYTES} bytes of text"))
     }
 }
 

@@ -36,6 +36,21 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, AbpError> {
     }
 }
 
+/// Opens a file, or standard input for `-`, to be read piece by piece.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, AbpError> {
+    if path == Path::new("-") {
+        return Ok(Box::new(stdin()));
+    }
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(AbpError::new(
+            ErrorCode::ConfigInvalid,
+            format!("cannot read {}", path.display()),
+        )
+        .with_source(error)),
+    }
+}
+
 /// Reads a document of the contract from a file.
 pub(crate) fn document<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, AbpError> {
     read_document(bytes).map_err(|error| at(path, &error))

@@ -1,8 +1,10 @@
 //! A line at the bottom that shows that something happens; on a terminal only.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use abp_core::AgentEvent;
+use abp_workspace::StageProgress;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::output::{DIM, Output};
@@ -22,10 +24,11 @@ pub(crate) struct LiveLine {
     frame: usize,
     events: u64,
     last: String,
+    staging: Arc<StageProgress>,
 }
 
 impl LiveLine {
-    pub(crate) fn new(watched: bool) -> Self {
+    pub(crate) fn new(watched: bool, staging: Arc<StageProgress>) -> Self {
         let ticks = watched.then(|| {
             let mut ticks = interval(TICK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -38,6 +41,7 @@ impl LiveLine {
             frame: 0,
             events: 0,
             last: String::new(),
+            staging,
         }
     }
 
@@ -53,12 +57,22 @@ impl LiveLine {
         self.clear(output);
         self.frame = (self.frame + 1) % FRAMES.len();
         let frame = FRAMES.get(self.frame).copied().unwrap_or_default();
-        let (events, seconds) = (self.events, self.started.elapsed().as_secs_f64());
-        output.status(&format!(
-            "{DIM}{frame} {seconds:.1} s, event {events}: {}{DIM:#}",
-            self.last
-        ));
+        let seconds = self.started.elapsed().as_secs_f64();
+        let what = self.what();
+        output.status(&format!("{DIM}{frame} {seconds:.1} s, {what}{DIM:#}"));
         self.drawn = true;
+    }
+
+    /// The last event; until the backend has its first one, how far the workspace is.
+    fn what(&self) -> String {
+        match self.events {
+            0 | 1 => format!(
+                "workspace: {} files, {:.1} MB",
+                self.staging.files(),
+                self.staging.bytes() as f64 / 1e6
+            ),
+            events => format!("event {events}: {}", self.last),
+        }
     }
 
     pub(crate) fn clear(&mut self, output: &mut Output) {

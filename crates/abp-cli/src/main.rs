@@ -21,6 +21,10 @@ use crate::cmd::stage::Decision;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    // Before anything else: a launcher has one thread and nothing to read.
+    if let Some(launched) = abp_host::run_if_launcher() {
+        return launched;
+    }
     let Cli { global, command } = Cli::parse();
     start_logging(&global);
     let mut output = Output::new(global.json);
@@ -44,6 +48,9 @@ fn dispatch(
         Command::Apply(args) => cmd::stage::run(Decision::Apply, &args, global, output),
         Command::Discard(args) => cmd::stage::run(Decision::Discard, &args, global, output),
         Command::Validate(args) => cmd::validate::run(&args, output),
+        Command::Translate(args) => cmd::translate::run(&args, output),
+        Command::Matrix(args) => cmd::matrix::run(&args, output),
+        Command::Sidecar(args) => cmd::sidecar::run(&args, output),
         Command::Schema(args) => cmd::schema::run(&args, output),
         Command::Inspect(args) => cmd::inspect::run(&args, output),
         Command::Receipt(args) => cmd::receipt::run(&args, global, output),

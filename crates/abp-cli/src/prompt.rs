@@ -2,13 +2,33 @@
 
 use std::io::stdin;
 
-use abp_runtime::ApprovalRequest;
+use abp_runtime::{ApprovalRequest, Approver};
 
 use crate::output::{NOTE, Output};
 use crate::text::one_line;
 
-/// Who is recorded to have answered.
-const WHO: &str = "terminal";
+/// The person this process belongs to, as the one who answers: by the account, which others than its
+/// owner cannot choose, and by the environment only where the account has no name here.
+pub(crate) fn approver(via: &str) -> Approver {
+    let uid = rustix::process::getuid().as_raw();
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = account_name(&accounts, uid)
+        .or_else(|| std::env::var("USER").ok().filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| format!("uid {uid}"));
+    Approver {
+        name,
+        via: via.to_owned(),
+    }
+}
+
+/// The name of a user in a table of accounts, one `name:password:uid:…` a line.
+fn account_name(accounts: &str, uid: u32) -> Option<String> {
+    accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
 
 /// Puts the question on the terminal. The answer is read on a thread of its own, so that the run can
 /// still be cancelled and the question can time out.
@@ -34,6 +54,26 @@ pub(crate) fn ask(question: ApprovalRequest, output: &mut Output) {
             Ok(_) => (false, "denied when asked".to_owned()),
             Err(error) => (false, format!("the answer could not be read: {error}")),
         };
-        question.answer(approved, WHO, reason);
+        question.answer(approved, approver("terminal"), reason);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::account_name;
+
+    #[test]
+    fn a_user_has_the_name_of_the_account() {
+        let accounts =
+            "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:0::/:\nbob:x:10:1000::/:\n";
+        let cases = [
+            (0, Some("root")),
+            (1000, Some("ann")),
+            (10, Some("bob")),
+            (1, None),
+        ];
+        for (uid, name) in cases {
+            assert_eq!(account_name(accounts, uid).as_deref(), name);
+        }
+    }
 }

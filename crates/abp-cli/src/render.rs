@@ -167,6 +167,7 @@ fn permission(kind: &AgentEventKind) -> Option<String> {
             target,
             outcome,
             decided_by,
+            decided_via,
             reason,
             ..
         } => {
@@ -174,11 +175,11 @@ fn permission(kind: &AgentEventKind) -> Option<String> {
                 PermissionOutcome::Approved => (GOOD, "approved"),
                 PermissionOutcome::Denied => (BAD, "denied"),
             };
-            let (subject, by, reason) = (
-                subject(tool_name, target),
-                one_line(decided_by),
-                one_line(reason),
-            );
+            let by = match decided_via {
+                Some(via) => one_line(&format!("{decided_by} ({via})")),
+                None => one_line(decided_by),
+            };
+            let (subject, reason) = (subject(tool_name, target), one_line(reason));
             Some(format!(
                 "  {style}{word}{style:#} {subject} by {by}: {reason}"
             ))

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_mock::{MockBackend, MockScript};
-use abp_config::{BackendConfig, Config, Loaded, Origin, Override, Sources, load, render};
+use abp_config::{BackendConfig, Config, Loaded, Override, SettingOrigin, Sources, load, render};
 use abp_core::PolicyProfile;
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
 use abp_runtime::{PriceTable, Runtime, RuntimeOptions};
+use abp_sidecar_sdk::{Place, built_in_hosts, register_sidecars};
 
 use crate::args::GlobalArgs;
 use crate::input;
@@ -64,19 +65,18 @@ impl Session {
     /// The backends: the embedded one, configured ones, and those of scripts.
     pub(crate) fn registry(&self) -> Result<BackendRegistry, AbpError> {
         let mut registry = BackendRegistry::with_embedded();
+        register_sidecars(&mut registry, self.config(), &Place::of_this_program());
         for (name, backend) in &self.config().backends {
-            match backend {
-                BackendConfig::Mock { script, priority } => {
-                    let mut read = match script {
-                        Some(path) => input::document(path, &input::read(path)?)?,
-                        None => MockScript::demonstration(),
-                    };
-                    read.name.clone_from(name);
-                    read.priority = priority.unwrap_or(read.priority);
-                    registry.register(Arc::new(MockBackend::from_script(read)));
-                }
-                BackendConfig::Sidecar { .. } => {}
-            }
+            let BackendConfig::Mock { script, priority } = backend else {
+                continue;
+            };
+            let mut read = match script {
+                Some(path) => input::document(path, &input::read(path)?)?,
+                None => MockScript::demonstration(),
+            };
+            read.name.clone_from(name);
+            read.priority = priority.unwrap_or(read.priority);
+            registry.register(Arc::new(MockBackend::from_script(read)));
         }
         for script in &self.scripts {
             registry.register(Arc::new(MockBackend::from_script(script.clone())));
@@ -84,21 +84,15 @@ impl Session {
         Ok(registry)
     }
 
-    /// Configured backends that this release cannot start.
-    pub(crate) fn unavailable(&self) -> impl Iterator<Item = &str> {
-        let sidecar = |backend: &BackendConfig| matches!(backend, BackendConfig::Sidecar { .. });
-        let backends = self.config().backends.iter();
-        backends
-            .filter(move |(_, backend)| sidecar(backend))
-            .map(|(name, _)| name.as_str())
-    }
-
     /// The backend of a run: the one asked for, the configured one, or the embedded one.
     pub(crate) fn backend(&self, asked: Option<&str>) -> Result<String, AbpError> {
         let configured = self.config().default_backend.as_deref();
         let name = asked.or(configured).unwrap_or(DEFAULT_BACKEND);
-        if self.unavailable().any(|sidecar| sidecar == name) {
-            let message = format!("backend {name:?} is a sidecar, which this release cannot start");
+        let built_in = built_in_hosts().iter().any(|host| host.name == name);
+        if built_in && self.registry()?.get(name).is_none() {
+            let message = format!(
+                "the host of backend {name:?} is not beside the program; say in `hosts_dir` or ABP_HOSTS_DIR where it is"
+            );
             return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
         }
         Ok(name.to_owned())
@@ -161,8 +155,13 @@ impl Session {
             prices,
             planning: PlanSettings {
                 emulation: self.config().emulation_config(),
+                ..PlanSettings::default()
             },
         };
+        let records = abp_host::records::directory(&self.config().state_dir);
+        if let Err(error) = abp_host::records::sweep(&records) {
+            tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");
+        }
         Ok(Runtime::new(self.registry()?, options))
     }
 }
@@ -172,7 +171,7 @@ pub(crate) fn unread_settings(loaded: &Loaded) -> Vec<String> {
     ["bind_address", "port"]
         .iter()
         .filter_map(|key| match loaded.origins.get(*key) {
-            None | Some(Origin::Default) => None,
+            None | Some(SettingOrigin::Default) => None,
             Some(origin) => Some(format!(
                 "{origin}: {key} has no effect, this release has no daemon"
             )),
@@ -183,7 +182,11 @@ pub(crate) fn unread_settings(loaded: &Loaded) -> Vec<String> {
 /// Where the configuration of this process comes from.
 pub(crate) fn sources(global: &GlobalArgs) -> Sources {
     let mut sources = Sources::of_process(global.config.clone());
-    sources.known_backends = vec![DEFAULT_BACKEND.to_owned()];
+    let built_in = built_in_hosts().iter().map(|host| host.name);
+    sources.known_backends = built_in
+        .chain([DEFAULT_BACKEND])
+        .map(str::to_owned)
+        .collect();
     if let Some(state_dir) = &global.state_dir {
         sources.overrides.push(Override {
             key: "state_dir".to_owned(),

@@ -3,7 +3,7 @@
 use abp_core::ir::{Leaf, Origin};
 use abp_json::NodeId;
 
-use crate::{Dialect, Lowering, Mark, Note, Reader, TargetProfile, Verdict};
+use crate::{Dialect, Fate, Lowering, Mark, Note, Reader, TargetProfile};
 
 /// Where a stream encoder puts its events.
 #[derive(Debug)]
@@ -90,9 +90,9 @@ impl<'s> EventSink<'s> {
     }
 
     /// Remarks on a part of this event, as [`Lowering::note`] and its siblings do.
-    pub fn remark(&mut self, origin: Origin, verdict: Verdict) {
+    pub fn remark(&mut self, origin: Origin, fate: Fate) {
         if matches!(origin, Origin::Node(_)) {
-            self.notes.push(Note { origin, verdict });
+            self.notes.push(Note { origin, fate });
         }
     }
 

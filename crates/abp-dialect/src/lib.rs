@@ -28,7 +28,7 @@ pub use detect::{Detection, DetectionReason, DialectDetector, DocumentKind, Sign
 pub use dialect::{Dialect, UnknownDialect, WireFamily};
 pub use error::DialectError;
 pub use event::{EventSink, WrittenEvent};
-pub use lowering::{How, JsonValue, Lowering, Made, Mark, Note, Verdict};
+pub use lowering::{Fate, How, JsonValue, Lowering, Made, Mark, Note};
 pub use reader::{Item, Reader, Seen};
 pub use rules::{DialectRules, IdRule, MidSystem, NameRule};
 pub use validate::{DialectValidator, Issue, IssueProblem, IssueSeverity};

@@ -47,7 +47,7 @@ impl How {
 
 /// What a dialect remarks on a part of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum Fate {
     /// It reached the target, in this way.
     Carried(How),
     /// It was left out.
@@ -72,7 +72,7 @@ pub struct Note {
     /// The part.
     pub origin: Origin,
     /// The remark.
-    pub verdict: Verdict,
+    pub fate: Fate,
 }
 
 /// A value in the target.
@@ -209,8 +209,6 @@ impl<'s> Lowering<'s> {
             .is_some_and(|source| source.family() == self.target.family())
     }
 
-    // ---- structure -------------------------------------------------------------------------
-
     /// Writes a member's key; a value has to follow.
     pub fn key(&mut self, key: &str) {
         self.writer.key(key);
@@ -241,8 +239,6 @@ impl<'s> Lowering<'s> {
         self.key(key);
         self.array(fill);
     }
-
-    // ---- values ----------------------------------------------------------------------------
 
     /// Writes a value as it was read.
     pub fn value<T: JsonValue>(&mut self, leaf: &Leaf<T>) {
@@ -310,8 +306,6 @@ impl<'s> Lowering<'s> {
         value.write(&mut self.writer);
     }
 
-    // ---- members ---------------------------------------------------------------------------
-
     /// Writes a member as it was read.
     pub fn put<T: JsonValue>(&mut self, key: &str, leaf: &Leaf<T>) {
         self.key(key);
@@ -366,8 +360,6 @@ impl<'s> Lowering<'s> {
         }
     }
 
-    // ---- copies of the source --------------------------------------------------------------
-
     /// Copies a part of the source as it is spelled, where source and target speak the same
     /// dialect and the part is unchanged. Returns whether it did.
     pub fn copy_native(&mut self, origin: Origin) -> bool {
@@ -401,8 +393,6 @@ impl<'s> Lowering<'s> {
         true
     }
 
-    // ---- remarks ---------------------------------------------------------------------------
-
     /// The member of a part of the source; the part itself where it has no such member.
     #[must_use]
     pub fn member(&self, origin: Origin, key: &str) -> Origin {
@@ -429,7 +419,7 @@ impl<'s> Lowering<'s> {
 
     /// Remarks on how a part of the source reached the target.
     pub fn note(&mut self, origin: Origin, how: How) {
-        self.verdict(origin, Verdict::Carried(how));
+        self.remark(origin, Fate::Carried(how));
     }
 
     /// Leaves a part of the source out: the target has no place for it.
@@ -440,7 +430,7 @@ impl<'s> Lowering<'s> {
         reason: impl Into<Cow<'static, str>>,
     ) {
         let (label, reason) = (label.into(), reason.into());
-        self.verdict(origin, Verdict::Dropped { label, reason });
+        self.remark(origin, Fate::Dropped { label, reason });
     }
 
     /// Leaves a part of the source out without which the request is another one.
@@ -451,16 +441,14 @@ impl<'s> Lowering<'s> {
         reason: impl Into<Cow<'static, str>>,
     ) {
         let (label, reason) = (label.into(), reason.into());
-        self.verdict(origin, Verdict::Unsupported { label, reason });
+        self.remark(origin, Fate::Unsupported { label, reason });
     }
 
-    fn verdict(&mut self, origin: Origin, verdict: Verdict) {
+    fn remark(&mut self, origin: Origin, fate: Fate) {
         if matches!(origin, Origin::Node(_)) {
-            self.notes.push(Note { origin, verdict });
+            self.notes.push(Note { origin, fate });
         }
     }
-
-    // ---- the end ---------------------------------------------------------------------------
 
     /// Adds remarks that were made elsewhere.
     pub fn extend_notes(&mut self, notes: impl IntoIterator<Item = Note>) {

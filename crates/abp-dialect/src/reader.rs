@@ -7,7 +7,7 @@ use abp_core::ir::{IrVendorField, Leaf, Origin, RawJson};
 use abp_json::{Kind, NodeId, Tape, View, pointer};
 
 use crate::DialectError;
-use crate::lowering::{How, Note, Verdict};
+use crate::lowering::{Fate, How, Note};
 
 /// What the reading dialect did with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl<'t> Item<'t> {
     pub fn note(self, how: How) {
         self.reader.notes.borrow_mut().push(Note {
             origin: self.origin(),
-            verdict: Verdict::Carried(how),
+            fate: Fate::Carried(how),
         });
     }
 

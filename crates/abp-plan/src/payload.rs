@@ -18,7 +18,7 @@ pub enum Payload {
     /// Mapped: a conversation, with ABP's emulations applied.
     Conversation {
         /// The conversation.
-        conversation: IrConversation,
+        conversation: Box<IrConversation>,
     },
     /// Mapped, for a model: the conversation in the model's own dialect.
     Lowered {
@@ -50,7 +50,9 @@ impl Payload {
     /// Fails where the conversation cannot be serialised.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>, ContractError> {
         match self {
-            Self::VendorRequest { request } | Self::Lowered { request, .. } => Ok(Cow::Borrowed(request.as_bytes())),
+            Self::VendorRequest { request } | Self::Lowered { request, .. } => {
+                Ok(Cow::Borrowed(request.as_bytes()))
+            }
             Self::Conversation { conversation } => serde_json::to_vec(conversation)
                 .map(Cow::Owned)
                 .map_err(|error| ContractError::Schema {

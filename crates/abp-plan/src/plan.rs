@@ -95,7 +95,9 @@ pub fn plan(
     let projection = matrix.project(&demands)?;
     let (order_sha256, notes) = hash_admitted(&order)?;
     let payload = match mode {
-        ExecutionMode::Mapped => Payload::Conversation { conversation },
+        ExecutionMode::Mapped => Payload::Conversation {
+            conversation: Box::new(conversation),
+        },
         ExecutionMode::Passthrough => Payload::passthrough(&order.config)?,
     };
     let mut plan = RunPlan {

@@ -62,8 +62,8 @@ pub(crate) fn vendor_request(config: &RuntimeConfig) -> Option<String> {
 }
 
 fn detect(request: &str) -> Result<Dialect, PlanError> {
-    let tape = Tape::parse_str(request, &Limits::default())
-        .map_err(|error| setting("request", &error))?;
+    let tape =
+        Tape::parse_str(request, &Limits::default()).map_err(|error| setting("request", &error))?;
     let signals = Signals {
         body: Some(tape.root()),
         ..Signals::default()

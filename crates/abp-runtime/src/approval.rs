@@ -9,14 +9,37 @@ use tokio::sync::{mpsc, oneshot};
 use crate::gate::Action;
 use crate::record::End;
 
-/// Who is said to have decided where nobody could be asked or nobody answered.
-const NOBODY: &str = "default";
-
 /// Who approves tools that need approval; nobody by default.
 #[derive(Debug, Clone, Default)]
 pub struct Approvals {
-    granted: Option<GlobList>,
+    granted: Option<Grant>,
     desk: Option<ApprovalDesk>,
+}
+
+/// A person who decides, and how; both are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approver {
+    /// Who.
+    pub name: String,
+    /// How: at a terminal, by a flag.
+    pub via: String,
+}
+
+/// What was approved in advance, and by whom.
+#[derive(Debug, Clone)]
+struct Grant {
+    tools: GlobList,
+    by: Approver,
+}
+
+/// Whoever decided about an action.
+#[derive(Debug)]
+pub(crate) enum Decider {
+    /// The policy alone.
+    Policy,
+    /// Nobody: there was no one to ask, or no answer.
+    Nobody,
+    Person(Approver),
 }
 
 /// Where questions go, and how long an answer is waited for.
@@ -42,7 +65,7 @@ pub struct ApprovalRequest {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) approved: bool,
-    pub(crate) by: String,
+    pub(crate) by: Decider,
     pub(crate) reason: String,
 }
 
@@ -51,9 +74,10 @@ impl Approvals {
     ///
     /// # Errors
     /// Fails where a pattern is not valid.
-    pub fn for_tools(patterns: &[String]) -> Result<Self, GlobError> {
+    pub fn for_tools(patterns: &[String], by: Approver) -> Result<Self, GlobError> {
+        let tools = GlobList::new(patterns)?;
         Ok(Self {
-            granted: Some(GlobList::new(patterns)?),
+            granted: Some(Grant { tools, by }),
             desk: None,
         })
     }
@@ -67,11 +91,12 @@ impl Approvals {
 
     /// Decides about an action; waits for a person no longer than the run itself may last.
     pub(crate) async fn decide(&self, action: Action<'_>, decision: &Decision, end: End) -> Answer {
-        let granted = self.granted.as_ref();
-        if let Some(found) = granted.and_then(|tools| tools.first_match(action.tool_name)) {
+        if let Some(grant) = &self.granted
+            && let Some(found) = grant.tools.first_match(action.tool_name)
+        {
             return Answer {
                 approved: true,
-                by: "operator".to_owned(),
+                by: Decider::Person(grant.by.clone()),
                 reason: format!("approved in advance by {:?}", found.pattern),
             };
         }
@@ -101,11 +126,11 @@ impl Approvals {
 
 impl ApprovalRequest {
     /// Answers the question; `by` and `reason` are recorded.
-    pub fn answer(self, approved: bool, by: impl Into<String>, reason: impl Into<String>) {
+    pub fn answer(self, approved: bool, by: Approver, reason: impl Into<String>) {
         // The run may have ended meanwhile; then there is nobody to tell.
         drop(self.reply.send(Answer {
             approved,
-            by: by.into(),
+            by: Decider::Person(by),
             reason: reason.into(),
         }));
     }
@@ -115,8 +140,19 @@ impl Answer {
     fn denied(reason: &str) -> Self {
         Self {
             approved: false,
-            by: NOBODY.to_owned(),
+            by: Decider::Nobody,
             reason: reason.to_owned(),
+        }
+    }
+}
+
+impl Decider {
+    /// Who and how, as the event says it.
+    pub(crate) fn into_parts(self) -> (String, Option<String>) {
+        match self {
+            Self::Policy => ("policy".to_owned(), None),
+            Self::Nobody => ("default".to_owned(), None),
+            Self::Person(Approver { name, via }) => (name, Some(via)),
         }
     }
 }

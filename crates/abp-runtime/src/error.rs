@@ -66,15 +66,18 @@ impl RuntimeError {
 
 impl From<RuntimeError> for AbpError {
     fn from(error: RuntimeError) -> Self {
-        match error {
-            RuntimeError::PlanFailed(error) => error.into(),
-            RuntimeError::StoreFailed { ref path, .. } => {
-                let context = path.clone();
-                Self::new(error.code(), error.to_string())
-                    .with_context("path", context)
-                    .with_source(error)
-            }
-            other => Self::new(other.code(), other.to_string()),
+        use std::error::Error as _;
+        let error = match error {
+            RuntimeError::PlanFailed(error) => return error.into(),
+            other => other,
+        };
+        let mut result = Self::new(error.code(), error.to_string());
+        if let RuntimeError::StoreFailed { path, .. } = &error {
+            result = result.with_context("path", path.clone());
+        }
+        match error.source() {
+            Some(source) => result.with_source(source.to_string()),
+            None => result,
         }
     }
 }

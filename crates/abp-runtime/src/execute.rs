@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::{
-    Backend, CancelHandle, CancelSignal, EmitError, HostRequest, OpenSpec, RunContext, RunEnd,
-    Session, ToolError, cancellation,
+    Backend, CancelHandle, CancelSignal, Emission, EmitError, HostRequest, OpenSpec, RunContext,
+    RunEnd, Session, ToolError, cancellation,
 };
 use abp_core::{
     AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, EnforcementLevel, Receipt,
@@ -16,7 +16,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::PolicyEngine;
 use abp_store::Store;
-use abp_workspace::WorkspaceManager;
+use abp_workspace::{StageProgress, WorkspaceManager};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -50,6 +50,7 @@ pub(crate) struct Accepted {
     pub(crate) options: RunOptions,
     pub(crate) runtime: Arc<RuntimeOptions>,
     pub(crate) store: Store,
+    pub(crate) staging: Arc<StageProgress>,
 }
 
 /// What is known about the backend that was opened, or tried.
@@ -57,6 +58,7 @@ pub(crate) struct Engaged {
     pub(crate) identity: BackendIdentity,
     pub(crate) manifest: CapabilityManifest,
     pub(crate) enforcement: EnforcementLevel,
+    pub(crate) contained_by: Option<&'static str>,
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
 }
 
@@ -114,6 +116,7 @@ pub(crate) async fn supervise(
             },
             manifest: CapabilityManifest::new(),
             enforcement: EnforcementLevel::Advisory,
+            contained_by: None,
             plan: None,
         },
         accepted,
@@ -134,7 +137,8 @@ impl Supervisor {
         self.recorder
             .record(AgentEventKind::RunStarted { message }, None)
             .await;
-        let manager = WorkspaceManager::new(self.accepted.runtime.state_dir.join("stages"));
+        let manager = WorkspaceManager::new(self.accepted.runtime.state_dir.join("stages"))
+            .with_progress(Arc::clone(&self.accepted.staging));
         let spec = self.accepted.plan.order().workspace.clone();
         let stage = match Stage::prepare(manager, spec, self.accepted.run_id).await {
             Ok(stage) => stage,
@@ -194,6 +198,7 @@ impl Supervisor {
         };
         self.engaged.identity = session.identity().clone();
         self.engaged.manifest = session.manifest().clone();
+        self.engaged.contained_by = session.contained_by();
         let confirmed = self.accepted.plan.confirm(
             &descriptor.name,
             session.manifest(),
@@ -216,6 +221,9 @@ impl Supervisor {
         stage: &Stage,
         plan: Arc<ConfirmedPlan>,
     ) -> Ended {
+        if !plan.post().is_empty() {
+            self.recorder.keep_answer();
+        }
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let (stop, signal) = cancellation();
         let context = RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
@@ -252,8 +260,8 @@ impl Supervisor {
             return;
         }
         match request {
-            HostRequest::Emit { kind, ext, reply } => {
-                let end = self.take_event(kind, ext, stage).await;
+            HostRequest::Emit { events, reply } => {
+                let end = self.take_events(events, stage).await;
                 let answer = match end {
                     None => Ok(()),
                     Some((reason, error)) => {
@@ -276,7 +284,24 @@ impl Supervisor {
         }
     }
 
-    /// Records what the backend says happened, and says why the run has to end, where it has to.
+    /// Records what the backend says happened, up to where the run has to end, and says why then.
+    async fn take_events(
+        &mut self,
+        events: Vec<Emission>,
+        stage: &Stage,
+    ) -> Option<(CancelReason, Option<AbpError>)> {
+        for Emission { kind, ext } in events {
+            if let Some(reason) = self.cancel.reason() {
+                return Some((reason, None));
+            }
+            let end = self.take_event(kind, ext, stage).await;
+            if end.is_some() {
+                return end;
+            }
+        }
+        None
+    }
+
     async fn take_event(
         &mut self,
         kind: AgentEventKind,

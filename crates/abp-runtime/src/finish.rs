@@ -1,8 +1,8 @@
 //! The end of every run: verification, and the one receipt. Cannot be cancelled.
 
 use abp_core::{
-    AgentEventKind, ArtifactRef, CancelReason, ExecutionLane, Outcome, Receipt, VerificationReport,
-    WorkspaceMode, WorkspaceReport,
+    AgentEventKind, ArtifactRef, CancelReason, EnforcementReport, ExecutionLane, Outcome, Receipt,
+    VerificationReport, WorkspaceMode, WorkspaceReport,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
@@ -286,7 +286,10 @@ impl Supervisor {
     async fn receipt(self, verified: Verified, mut ended: Ended) -> Result<Receipt, RuntimeError> {
         let order = self.accepted.plan.order();
         let clock = self.recorder.clock;
-        let enforcement = self.gate.report(self.engaged.enforcement);
+        let enforcement = EnforcementReport {
+            contained_by: self.engaged.contained_by.map(str::to_owned),
+            ..self.gate.report(self.engaged.enforcement)
+        };
         let recorded = self.recorder.finish().await;
         if let Some(problem) = recorded.problem {
             let message = format!("events are missing in the store: {problem}");

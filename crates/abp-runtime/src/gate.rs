@@ -9,7 +9,7 @@ use abp_core::{
 };
 use abp_policy::{ApprovedRead, ApprovedWrite, Decision, PolicyEngine, Rule, Verdict};
 
-use crate::approval::{Answer, Approvals};
+use crate::approval::{Answer, Approvals, Decider};
 use crate::record::Recorder;
 
 /// What is being judged.
@@ -28,9 +28,6 @@ pub(crate) struct Gate {
     approvals: Approvals,
     denied: Vec<(Rule, u64)>,
 }
-
-/// Who decided where no person was asked.
-const POLICY: &str = "policy";
 
 impl Gate {
     pub(crate) fn new(engine: PolicyEngine, approvals: Approvals) -> Self {
@@ -54,7 +51,7 @@ impl Gate {
         let decision = self.engine.judge_tool(action.tool_name);
         match decision.verdict {
             Verdict::Allow => Ok(()),
-            Verdict::Deny => Err(self.deny(action, decision, POLICY, recorder).await),
+            Verdict::Deny => Err(self.deny(action, decision, Decider::Policy, recorder).await),
             Verdict::Ask => self.ask(action, decision, recorder).await,
         }
     }
@@ -71,7 +68,7 @@ impl Gate {
     ) -> Result<ApprovedRead, String> {
         match self.engine.approve_read(path) {
             Ok(approved) => Ok(approved),
-            Err(decision) => Err(self.deny(action, decision, POLICY, recorder).await),
+            Err(decision) => Err(self.deny(action, decision, Decider::Policy, recorder).await),
         }
     }
 
@@ -87,7 +84,7 @@ impl Gate {
     ) -> Result<ApprovedWrite, String> {
         match self.engine.approve_write(path) {
             Ok(approved) => Ok(approved),
-            Err(decision) => Err(self.deny(action, decision, POLICY, recorder).await),
+            Err(decision) => Err(self.deny(action, decision, Decider::Policy, recorder).await),
         }
     }
 
@@ -101,6 +98,7 @@ impl Gate {
         });
         EnforcementReport {
             rules: rules.collect(),
+            contained_by: None,
         }
     }
 
@@ -126,7 +124,7 @@ impl Gate {
             .decide(action, &decision, recorder.end())
             .await;
         if approved {
-            let event = resolved(action, PermissionOutcome::Approved, &by, reason);
+            let event = resolved(action, PermissionOutcome::Approved, by, reason);
             recorder.record(event, None).await;
             return Ok(());
         }
@@ -134,14 +132,14 @@ impl Gate {
             reason: format!("{}; {reason}", decision.reason),
             ..decision
         };
-        Err(self.deny(action, decision, &by, recorder).await)
+        Err(self.deny(action, decision, by, recorder).await)
     }
 
     async fn deny(
         &mut self,
         action: Action<'_>,
         decision: Decision,
-        decided_by: &str,
+        by: Decider,
         recorder: &mut Recorder,
     ) -> String {
         if let Some(rule) = &decision.rule
@@ -150,7 +148,7 @@ impl Gate {
             *count += 1;
         }
         let reason = decision.reason.clone();
-        let event = resolved(action, PermissionOutcome::Denied, decided_by, reason);
+        let event = resolved(action, PermissionOutcome::Denied, by, reason);
         recorder.record(event, None).await;
         decision.reason
     }
@@ -159,15 +157,17 @@ impl Gate {
 fn resolved(
     action: Action<'_>,
     outcome: PermissionOutcome,
-    decided_by: &str,
+    by: Decider,
     reason: String,
 ) -> AgentEventKind {
+    let (decided_by, decided_via) = by.into_parts();
     AgentEventKind::PermissionResolved {
         tool_name: action.tool_name.to_owned(),
         tool_use_id: action.tool_use_id.map(str::to_owned),
         target: action.target.map(str::to_owned),
         outcome,
-        decided_by: decided_by.to_owned(),
+        decided_by,
+        decided_via,
         reason,
     }
 }

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use abp_backend_core::CancelHandle;
 use abp_core::{CancelReason, Receipt};
+use abp_workspace::StageProgress;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -17,6 +19,8 @@ pub use crate::queue::EventStream;
 pub struct RunHandle {
     /// The run.
     pub run_id: Uuid,
+    /// How far its workspace is prepared.
+    pub staging: Arc<StageProgress>,
     /// Its events, as they happen. May be dropped: the run goes on and the receipt has them all.
     pub events: EventStream,
     /// Its receipt. Dropping it cancels the run, unless it was detached.
@@ -29,6 +33,18 @@ impl RunHandle {
     pub fn cancel_handle(&self) -> CancelHandle {
         self.receipt.cancel.clone()
     }
+}
+
+/// What became of a request that was named with an idempotency key.
+#[derive(Debug)]
+pub enum Submission {
+    /// It is new, and its run is under way.
+    Started(RunHandle),
+    /// It was sent before: this is its run, perhaps of another process. [`Runtime::receipt`] waits
+    /// for its end.
+    ///
+    /// [`Runtime::receipt`]: crate::Runtime::receipt
+    Existing(Uuid),
 }
 
 /// A future of the receipt. Dropping it before the end cancels the run with `disconnect`.

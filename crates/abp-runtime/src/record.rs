@@ -81,7 +81,8 @@ pub(crate) struct Recorder {
     trace: Trace,
     journal: Journal,
     end: End,
-    answer: Answer,
+    /// Kept only where somebody will look at it: it can be as long as the run.
+    answer: Option<Answer>,
 }
 
 /// The agent's last words: its last whole message, or what it streamed since.
@@ -101,7 +102,7 @@ impl Recorder {
             trace: Trace::default(),
             journal,
             end,
-            answer: Answer::default(),
+            answer: None,
         }
     }
 
@@ -116,7 +117,9 @@ impl Recorder {
             return;
         };
         let event = admit(event);
-        self.answer.observe(&event.kind);
+        if let Some(answer) = &mut self.answer {
+            answer.observe(&event.kind);
+        }
         let recorded = self.trace.record(&event);
         let (event, seq, json) = match recorded {
             Ok((seq, json)) => (event, seq, json),
@@ -146,9 +149,14 @@ impl Recorder {
         self.end.clone()
     }
 
-    /// The agent's last words.
+    /// Keeps the agent's last words from now on.
+    pub(crate) fn keep_answer(&mut self) {
+        self.answer.get_or_insert_default();
+    }
+
+    /// The agent's last words, where they were kept.
     pub(crate) fn answer(&self) -> &str {
-        &self.answer.text
+        self.answer.as_ref().map_or("", |answer| &answer.text)
     }
 
     /// Waits until the store failed.

@@ -33,8 +33,9 @@ struct Journaled {
 /// that were being written.
 const RECENT: u32 = 256;
 
-/// Gives every run that nobody carries on any more its terminal receipt.
-pub(crate) async fn recover(store: &Store) -> Result<(), RuntimeError> {
+/// Gives every run that nobody carries on any more its terminal receipt, and says how many got one.
+pub(crate) async fn recover(store: &Store) -> Result<usize, RuntimeError> {
+    let mut ended = 0;
     for unfinished in store.unfinished().await? {
         let abandoned = !unfinished.owner_alive && !unfinished.own;
         // Of several processes that find the same run, one gets it.
@@ -43,6 +44,7 @@ pub(crate) async fn recover(store: &Store) -> Result<(), RuntimeError> {
             // One run that cannot be ended must not keep everybody from the store.
             match end(store, &unfinished.run).await {
                 Ok(()) => {
+                    ended += 1;
                     tracing::warn!(target: "abp.runtime", %run_id, "an interrupted run was ended");
                 }
                 Err(error) => {
@@ -51,7 +53,7 @@ pub(crate) async fn recover(store: &Store) -> Result<(), RuntimeError> {
             }
         }
     }
-    Ok(())
+    Ok(ended)
 }
 
 /// Receipts that are in the store and have no copy for people yet.

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::cancellation;
-use abp_core::{MicroUsd, ModelPrice, WorkOrder};
+use abp_core::{MicroUsd, ModelPrice, Receipt, WorkOrder, read_document};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
-use abp_store::{NewRun, Store, StoreOptions};
+use abp_receipt::Hash;
+use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
 use abp_stream::Redactor;
 use abp_workspace::WorkspaceManager;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
-use crate::handle::{ReceiptHandle, RunHandle};
+use crate::handle::{ReceiptHandle, RunHandle, Submission};
 use crate::meter::{Meter, PriceTable};
 use crate::mortality::may_die;
 use crate::queue::event_queue;
@@ -24,6 +25,9 @@ use crate::record::now;
 use crate::recover::{missing_copies, recover};
 use crate::store::{receipt_path, save_document};
 use crate::{Approvals, RuntimeError};
+
+/// How often it is looked whether another process ended a run.
+const POLL: Duration = Duration::from_millis(100);
 
 /// What the operator configured.
 #[derive(Debug, Clone)]
@@ -80,22 +84,29 @@ impl Runtime {
         let state_dir = self.options.state_dir.clone();
         let store = Store::open(&state_dir, StoreOptions::default()).await?;
         recover(&store).await?;
-        let unwritten = missing_copies(&store, &state_dir).await?;
+        self.write_missing_copies(&store).await?;
         let manager = self.workspaces();
-        let swept = tokio::task::spawn_blocking(move || {
-            for (run_id, document) in unwritten {
-                save_document(&state_dir, run_id, &document)?;
-            }
-            // What cannot be swept now is swept later; it stands in nobody's way.
+        // What cannot be swept now is swept later; it stands in nobody's way.
+        blocking(move || {
             if let Err(error) = manager.sweep() {
                 tracing::warn!(target: "abp.workspace", %error, "stages could not be swept");
             }
-            Ok::<(), RuntimeError>(())
-        });
-        swept
-            .await
-            .map_err(|error| RuntimeError::Lost(error.to_string()))??;
+            Ok(())
+        })
+        .await?;
         Ok(store)
+    }
+
+    async fn write_missing_copies(&self, store: &Store) -> Result<(), RuntimeError> {
+        let state_dir = self.options.state_dir.clone();
+        let unwritten = missing_copies(store, &state_dir).await?;
+        blocking(move || {
+            for (run_id, document) in unwritten {
+                save_document(&state_dir, run_id, &document)?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// The workspaces of this runtime's runs.
@@ -149,6 +160,66 @@ impl Runtime {
         work_order: WorkOrder,
         options: RunOptions,
     ) -> Result<RunHandle, RuntimeError> {
+        let accepted = self.admit(backend_name, work_order, options).await?;
+        let entry = journal_entry(&accepted, None)?;
+        accepted.store.accept(entry).await?;
+        Ok(start(accepted))
+    }
+
+    /// Starts a run, unless the same request was sent with the same key before: then it is that run,
+    /// whichever process carried it out.
+    ///
+    /// # Errors
+    /// As [`Self::run_with`]; also where the key belongs to another request.
+    pub async fn run_once(
+        &self,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: RunOptions,
+        key: &str,
+    ) -> Result<Submission, RuntimeError> {
+        let named = IdempotencyKey {
+            key: key.to_owned(),
+            request: request_hash(backend_name, work_order.clone())?,
+        };
+        let accepted = self.admit(backend_name, work_order, options).await?;
+        let entry = journal_entry(&accepted, Some(named))?;
+        Ok(match accepted.store.accept(entry).await? {
+            Acceptance::New => Submission::Started(start(accepted)),
+            Acceptance::Existing(run_id) => Submission::Existing(run_id),
+        })
+    }
+
+    /// The receipt of a run, once it has ended, whichever process carries it out.
+    ///
+    /// # Errors
+    /// Fails where there is no such run, and where the store cannot be read.
+    pub async fn receipt(&self, run_id: Uuid) -> Result<Receipt, RuntimeError> {
+        let store = self.store().await?;
+        loop {
+            if let Some(record) = store.receipt(run_id).await? {
+                return read_document(&record.document)
+                    .map_err(|error| RuntimeError::Lost(error.to_string()));
+            }
+            if store.run(run_id).await?.is_none() {
+                return Err(StoreError::UnknownRun(run_id).into());
+            }
+            // Its process may have died meanwhile.
+            if recover(store).await? > 0 {
+                self.write_missing_copies(store).await?;
+            } else {
+                tokio::time::sleep(POLL).await;
+            }
+        }
+    }
+
+    /// Everything a run needs, before it is accepted.
+    async fn admit(
+        &self,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: RunOptions,
+    ) -> Result<Accepted, RuntimeError> {
         let plan = self.plan(backend_name, work_order)?;
         let policy = PolicyEngine::new(&plan.order().policy)?;
         let meter = self.meter(plan.order())?;
@@ -157,36 +228,16 @@ impl Runtime {
             .filter_map(|name| self.registry.get(name))
             .map(Arc::clone)
             .collect();
-        let run_id = Uuid::now_v7();
-        let store = self.store().await?.clone();
-        let accepted = NewRun {
-            run_id,
-            order_json: redacted(plan.order())?,
-            order_sha256: plan.order_sha256().to_owned(),
-            backend: plan.projection().selected_backend.clone(),
-            at: now(),
-            idempotency_key: None,
-        };
-        store.accept(accepted).await?;
-        may_die("accepted");
-        tracing::debug!(target: "abp.runtime", %run_id, backend = plan.projection().selected_backend, "accepted");
-        let (cancel, signal) = cancellation();
-        let (sender, events) = event_queue();
-        let accepted = Accepted {
-            run_id,
+        Ok(Accepted {
+            run_id: Uuid::now_v7(),
             plan,
             backends,
             policy,
             meter,
             options,
             runtime: Arc::clone(&self.options),
-            store,
-        };
-        let task = tokio::spawn(supervise(accepted, signal, sender));
-        Ok(RunHandle {
-            run_id,
-            events,
-            receipt: ReceiptHandle::new(task, cancel),
+            store: self.store().await?.clone(),
+            staging: Arc::default(),
         })
     }
 
@@ -223,6 +274,56 @@ impl Runtime {
         }
         Ok(Meter::new(price, budget, order.config.max_turns))
     }
+}
+
+/// Starts a run that the journal has.
+fn start(accepted: Accepted) -> RunHandle {
+    may_die("accepted");
+    let run_id = accepted.run_id;
+    tracing::debug!(target: "abp.runtime", %run_id, backend = accepted.plan.projection().selected_backend, "accepted");
+    let (cancel, signal) = cancellation();
+    let (sender, events) = event_queue();
+    let staging = Arc::clone(&accepted.staging);
+    let task = tokio::spawn(supervise(accepted, signal, sender));
+    RunHandle {
+        run_id,
+        staging,
+        events,
+        receipt: ReceiptHandle::new(task, cancel),
+    }
+}
+
+fn journal_entry(
+    accepted: &Accepted,
+    idempotency_key: Option<IdempotencyKey>,
+) -> Result<NewRun, RuntimeError> {
+    let plan = &accepted.plan;
+    Ok(NewRun {
+        run_id: accepted.run_id,
+        order_json: redacted(plan.order())?,
+        order_sha256: plan.order_sha256().to_owned(),
+        backend: plan.projection().selected_backend.clone(),
+        at: now(),
+        idempotency_key,
+    })
+}
+
+/// What makes two requests the same: the backend and the order, but for its id. A relative root is
+/// another directory elsewhere.
+fn request_hash(backend_name: &str, mut order: WorkOrder) -> Result<Hash, RuntimeError> {
+    order.id = Uuid::nil();
+    let root = std::path::absolute(&order.workspace.root);
+    let request = serde_json::to_vec(&(backend_name, root.ok(), order));
+    let request = request.map_err(|error| RuntimeError::Lost(error.to_string()))?;
+    Ok(Hash::of(&request))
+}
+
+async fn blocking(
+    work: impl FnOnce() -> Result<(), RuntimeError> + Send + 'static,
+) -> Result<(), RuntimeError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| RuntimeError::Lost(error.to_string()))?
 }
 
 /// The order for the journal, without the secrets of its environment.

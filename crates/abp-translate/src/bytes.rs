@@ -71,7 +71,7 @@ pub fn translate_stream(
     let mut translator = StreamTranslator::new(from, to, exchange, options)?;
     let mut events = Vec::new();
     each_event(&mut decoder, source, &mut translator, |event| {
-        events.push(event)
+        events.push(event);
     });
     last_events(&mut decoder, &mut translator, |event| events.push(event));
     Ok((events, translator.ledger()))

@@ -1,7 +1,7 @@
 //! Undoing in an answer what its request's translation did.
 
 use abp_core::ir::{IrContentBlock, IrMessage, IrResponse, IrToolInput, Leaf, Origin};
-use abp_dialect::{Exchange, How, Note, Verdict};
+use abp_dialect::{Exchange, Fate, How, Note};
 use abp_json::{Limits, Tape};
 
 /// Gives the caller its own names, ids and tools of free text back.
@@ -73,7 +73,7 @@ pub(crate) fn note(notes: &mut Vec<Note>, origin: Origin, label: &'static str) {
     if matches!(origin, Origin::Node(_)) {
         notes.push(Note {
             origin,
-            verdict: Verdict::Carried(How::Converted(label)),
+            fate: Fate::Carried(How::Converted(label)),
         });
     }
 }

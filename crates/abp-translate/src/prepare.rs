@@ -10,7 +10,7 @@ mod order;
 mod tools;
 
 use abp_core::ir::{IrConversation, Origin};
-use abp_dialect::{Dialect, DialectRules, Exchange, How, Note, Reader, Verdict, WireFamily};
+use abp_dialect::{Dialect, DialectRules, Exchange, Fate, How, Note, Reader, WireFamily};
 
 /// Settings without which a request is another one: they bring in conversations, tools or resources
 /// that the vendor keeps, or change how the answer is given.
@@ -46,7 +46,7 @@ pub(crate) fn refuse_essential(conversation: &IrConversation, from: Dialect) -> 
         .filter(|field| field.value.text() != "false")
         .map(|field| Note {
             origin: field.value.origin,
-            verdict: Verdict::Unsupported {
+            fate: Fate::Unsupported {
                 label: field.name.clone().into(),
                 reason: "only the vendor of the source can honour it".into(),
             },
@@ -94,17 +94,17 @@ struct Fit<'r> {
 
 impl Fit<'_> {
     fn carried(&mut self, origin: Origin, how: How) {
-        self.remark(origin, Verdict::Carried(how));
+        self.remark(origin, Fate::Carried(how));
     }
 
     fn unsupported(&mut self, origin: Origin, label: &'static str, reason: &'static str) {
         let (label, reason) = (label.into(), reason.into());
-        self.remark(origin, Verdict::Unsupported { label, reason });
+        self.remark(origin, Fate::Unsupported { label, reason });
     }
 
-    fn remark(&mut self, origin: Origin, verdict: Verdict) {
+    fn remark(&mut self, origin: Origin, fate: Fate) {
         if matches!(origin, Origin::Node(_)) {
-            self.notes.push(Note { origin, verdict });
+            self.notes.push(Note { origin, fate });
         }
     }
 

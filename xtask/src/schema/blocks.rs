@@ -3,6 +3,8 @@
 //! A new one is a line in [`BLOCKS`] and the function it names; the document gets the two markers.
 
 use abp_core::EmulationStrategy;
+use abp_dialect::Dialect;
+use abp_mapping::{Feature, known_rules};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
@@ -43,6 +45,12 @@ pub(super) const BLOCKS: &[Block] = &[
         name: "errors",
         render: |_| errors(),
     },
+    Block {
+        file: "docs/translation.md",
+        title: "Translation",
+        name: "matrix",
+        render: |_| Ok(matrix()),
+    },
 ];
 
 /// One row per crate, the lowest layer first.
@@ -72,6 +80,25 @@ fn first_paragraph(source: &str) -> String {
         .take_while(|line| !line.is_empty())
         .collect();
     lines.join(" ")
+}
+
+/// One row for each feature and source, one column for each target.
+fn matrix() -> String {
+    let targets = Dialect::ALL.map(Dialect::as_str);
+    let mut table = Table::new(&[&["feature", "from"][..], &targets[..]].concat());
+    let rules = known_rules();
+    for feature in Feature::ALL {
+        for from in Dialect::ALL {
+            let cells = Dialect::ALL.map(|to| match rules.lookup(from, to, feature) {
+                None => ".",
+                Some(rule) => rule.fidelity.symbol(),
+            });
+            if cells.iter().any(|cell| *cell != ".") {
+                table.row(&[&[feature.as_str(), from.as_str()][..], &cells[..]].concat());
+            }
+        }
+    }
+    table.0
 }
 
 fn capabilities() -> String {

@@ -18,6 +18,8 @@ pub(super) enum Format {
     Nextest,
     /// One `test result: ...` per binary.
     Libtest,
+    /// Our own `N passed, N failed, N skipped`, alone at the end.
+    Totals,
 }
 
 /// Follows the output of one runner, line by line.
@@ -62,6 +64,7 @@ impl Tally {
                     *self.counts.get_or_insert_default() += counts;
                 }
             }
+            Format::Totals => self.counts = totals(&line).or(self.counts),
         }
     }
 
@@ -82,6 +85,16 @@ fn nextest(line: &str) -> Option<Counts> {
 fn libtest(line: &str) -> Option<Counts> {
     let (_verdict, figures) = line.strip_prefix("test result: ")?.split_once(". ")?;
     figures_of(figures, ';')
+}
+
+/// Like those of the other runners, its passed tests include the ones in the skip log.
+fn totals(line: &str) -> Option<Counts> {
+    let counts = figures_of(line, ',').filter(|counts| counts.to_string() == line)?;
+    Some(Counts {
+        passed: counts.passed + counts.skipped,
+        skipped: 0,
+        ..counts
+    })
 }
 
 /// Reads `12 passed, 1 failed, ...`; an ending that is neither good nor skipped is a failure.
@@ -189,5 +202,14 @@ mod tests {
         );
         check("    test result: ok. 3 passed; 0 failed", None);
         check("running 3 tests", None);
+    }
+
+    #[test]
+    fn totals_stand_alone() {
+        let check = |output: &str, expected| check(Format::Totals, output, expected);
+        check("3 passed, 1 failed, 2 skipped", Some([5, 1, 0]));
+        check("0 passed, 0 failed, 1 skipped", Some([1, 0, 0]));
+        check("FAIL a: got \"3 passed, 1 failed, 2 skipped\"", None);
+        check("3 passed, 1 failed", None);
     }
 }

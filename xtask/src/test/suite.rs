@@ -30,6 +30,11 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[CARGO],
         command: doc_tests,
     },
+    Suite {
+        name: "sdk",
+        needs: &[CARGO],
+        command: sdk_tests,
+    },
 ];
 
 const CARGO: Need = Need {
@@ -177,6 +182,16 @@ fn doc_tests() -> Runner {
     Runner {
         command,
         format: Format::Libtest,
+    }
+}
+
+/// Says itself what it misses and skips: it needs two other languages and their packages.
+fn sdk_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "sdk"]);
+    Runner {
+        command,
+        format: Format::Totals,
     }
 }
 

@@ -6,7 +6,7 @@ use abp_core::ir::{
     IrBlockStart, IrCitation, IrDelta, IrFinish, IrFinishReason, IrUsage, IrVendorField, Leaf,
     RawJson,
 };
-use abp_dialect::{EventSink, StreamEncoder, Verdict};
+use abp_dialect::{EventSink, Fate, StreamEncoder};
 
 use super::events::{
     Current, Form, drop_part, write_citation, write_error, write_json_piece, write_piece,
@@ -275,7 +275,7 @@ impl ClaudeEncoder {
         } = &mut held;
         if let (false, Some(native)) = (own, native.as_ref()) {
             let (_, how) = lowering::stop_word(*reason);
-            out.remark(native.origin, Verdict::Carried(how));
+            out.remark(native.origin, Fate::Carried(how));
         }
         if !own && let Some(details) = details.take() {
             let reason = "the vendor's details of an ending are its own";

@@ -1,7 +1,7 @@
 //! The events of a written stream.
 
 use abp_core::ir::{IrBlockStart, IrCitation, IrError, Leaf, Origin};
-use abp_dialect::{EventSink, How, Lowering, Verdict};
+use abp_dialect::{EventSink, Fate, How, Lowering};
 use abp_json::push_string;
 
 use crate::lowering::{self, constant};
@@ -175,5 +175,5 @@ pub(super) fn drop_part(
     out: &mut EventSink<'_>,
 ) {
     let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
+    out.remark(origin, Fate::Dropped { label, reason });
 }

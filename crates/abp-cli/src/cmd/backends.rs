@@ -1,21 +1,34 @@
 //! `abp backends`.
 
-use abp_core::{CapabilityManifest, EnforcementLevel, SupportLevel};
-use abp_error::{AbpError, ExitStatus};
+use abp_backend_core::{Backend, OpenSpec};
+use abp_core::{BackendIdentity, CapabilityManifest, EnforcementLevel, SupportLevel};
+use abp_error::{AbpError, AbpErrorDto, ExitStatus};
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::args::{BackendsArgs, GlobalArgs};
-use crate::output::{Output, STRONG};
-use crate::session::Session;
+use crate::output::{BAD, GOOD, Output, STRONG};
+use crate::session::{Session, block_on};
 use crate::text::one_line;
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
-    name: &'a str,
+struct Row {
+    name: String,
     /// `null` where only the open backend knows.
-    capabilities: Option<&'a CapabilityManifest>,
+    capabilities: Option<CapabilityManifest>,
     policy_enforced_by: EnforcementLevel,
     priority: u32,
+    /// What came of opening it, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probe: Option<Probe>,
+}
+
+/// What came of opening a backend.
+#[derive(Debug, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+enum Probe {
+    Healthy { identity: BackendIdentity },
+    Failed { error: AbpErrorDto },
 }
 
 pub(crate) fn run(
@@ -25,45 +38,85 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let registry = session.registry()?;
-    for sidecar in session.unavailable() {
-        output.warn(&format!(
-            "backend {sidecar:?} is a sidecar, which this release cannot start"
-        ));
-    }
-    let rows: Vec<_> = registry
-        .descriptors()
-        .map(|descriptor| Row {
-            name: &descriptor.name,
-            capabilities: descriptor.manifest.as_ref(),
+    let mut rows = Vec::new();
+    for backend in registry.backends() {
+        let descriptor = backend.descriptor();
+        let mut row = Row {
+            name: descriptor.name.clone(),
+            capabilities: descriptor.manifest.clone(),
             policy_enforced_by: descriptor.enforcement,
             priority: descriptor.priority,
-        })
-        .collect();
+            probe: None,
+        };
+        if args.probe {
+            block_on(async {
+                row.probe(&**backend).await;
+                Ok(())
+            })?;
+        }
+        rows.push(row);
+    }
     if output.is_json() {
         output.json(&serde_json::json!({ "backends": rows }))?;
-        return Ok(ExitStatus::Success);
-    }
-    for row in rows {
-        output.line(&format!("{STRONG}{}{STRONG:#}", one_line(row.name)));
-        match row.capabilities {
-            None => output.line("  capabilities are known once it is opened"),
-            Some(manifest) => {
-                let width = manifest
-                    .keys()
-                    .map(|capability| capability.as_str().len())
-                    .max()
-                    .unwrap_or(0);
-                for (capability, level) in manifest {
-                    output.line(&format!(
-                        "  {:<width$}  {}",
-                        one_line(capability.as_str()),
-                        level_name(level)
-                    ));
-                }
-            }
+    } else {
+        for row in &rows {
+            print(row, output);
         }
     }
-    Ok(ExitStatus::Success)
+    let failed = |row: &Row| matches!(row.probe, Some(Probe::Failed { .. }));
+    Ok(if rows.iter().any(failed) {
+        ExitStatus::BackendUnavailable
+    } else {
+        ExitStatus::Success
+    })
+}
+
+impl Row {
+    /// Opens the backend without giving it any work.
+    async fn probe(&mut self, backend: &dyn Backend) {
+        let spec = OpenSpec {
+            run_id: Uuid::now_v7(),
+            workspace_root: std::env::temp_dir(),
+        };
+        self.probe = Some(match backend.open(spec).await {
+            Ok(session) => {
+                self.capabilities = Some(session.manifest().clone());
+                let identity = session.identity().clone();
+                Probe::Healthy { identity }
+            }
+            Err(error) => Probe::Failed {
+                error: error.to_dto(),
+            },
+        });
+    }
+}
+
+fn print(row: &Row, output: &mut Output) {
+    output.line(&format!("{STRONG}{}{STRONG:#}", one_line(&row.name)));
+    match &row.probe {
+        None => {}
+        Some(Probe::Healthy { identity }) => {
+            let version = identity.backend_version.as_deref().unwrap_or("no version");
+            let (id, version) = (one_line(&identity.id), one_line(version));
+            output.line(&format!("  {GOOD}healthy{GOOD:#}: {id}, {version}"));
+        }
+        Some(Probe::Failed { error }) => {
+            let (code, message) = (error.code, one_line(&error.message));
+            output.line(&format!("  {BAD}failed{BAD:#}[{code}]: {message}"));
+        }
+    }
+    let Some(manifest) = &row.capabilities else {
+        if row.probe.is_none() {
+            output.line("  capabilities are known once it is opened (--probe)");
+        }
+        return;
+    };
+    let names = manifest.keys().map(|capability| capability.as_str().len());
+    let width = names.max().unwrap_or(0);
+    for (capability, level) in manifest {
+        let (name, level) = (one_line(capability.as_str()), level_name(level));
+        output.line(&format!("  {name:<width$}  {level}"));
+    }
 }
 
 fn level_name(level: &SupportLevel) -> String {

@@ -5,12 +5,16 @@ use std::time::Duration;
 use abp_core::{CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_plan::RunPlan;
-use abp_runtime::{ApprovalRequest, Approvals, CancelHandle, RunHandle, RunOptions, Runtime};
+use abp_runtime::{
+    ApprovalRequest, Approvals, CancelHandle, RunHandle, RunOptions, Runtime, Submission,
+};
 use serde::Serialize;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunArgs};
 use crate::cmd::receipt::{print_summary, write_copy};
+use crate::cmd::runs::print_events;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::{Output, STRONG};
@@ -24,7 +28,7 @@ use crate::text::one_line;
 struct RunSummary<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    run_id: uuid::Uuid,
+    run_id: Uuid,
     outcome: Outcome,
     exit_code: u8,
     backend: &'a str,
@@ -54,7 +58,8 @@ pub(crate) fn run(
         show_plan(&plan, output)?;
         return Ok(ExitStatus::Success);
     }
-    let approvals = Approvals::for_tools(&args.governance.approve)
+    let operator = prompt::approver("--approve");
+    let approvals = Approvals::for_tools(&args.governance.approve, operator)
         .map_err(|error| AbpError::new(ErrorCode::ConfigInvalid, format!("--approve: {error}")))?;
     block_on(async {
         let (approvals, questions) = with_prompt(approvals, session.approval_timeout(), output);
@@ -62,8 +67,14 @@ pub(crate) fn run(
             timeout: args.limits.timeout,
             approvals,
         };
-        let handle = runtime.run_with(&backend, order, options).await?;
-        let receipt = follow(handle, questions, args, output).await?;
+        let submission = match &args.idempotency_key {
+            Some(key) => runtime.run_once(&backend, order, options, key).await?,
+            None => Submission::Started(runtime.run_with(&backend, order, options).await?),
+        };
+        let receipt = match submission {
+            Submission::Started(handle) => follow(handle, questions, args, output).await?,
+            Submission::Existing(run_id) => recall(&runtime, run_id, args, output).await?,
+        };
         conclude(&runtime, &receipt, args, output)
     })
 }
@@ -91,7 +102,7 @@ async fn follow(
 ) -> Result<Receipt, AbpError> {
     let signals = tokio::spawn(cancel_on_signal(handle.cancel_handle()));
     let quiet = output.is_json();
-    let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl);
+    let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl, handle.staging);
     let mut printer = EventPrinter::default();
     let mut events = handle.events;
     let mut asking = false;
@@ -127,6 +138,22 @@ async fn follow(
     let receipt = handle.receipt.await;
     signals.abort();
     Ok(receipt?)
+}
+
+/// The receipt of the run that the same request started before; where it is still under way, in
+/// another process, that is waited for.
+async fn recall(
+    runtime: &Runtime,
+    run_id: Uuid,
+    args: &RunArgs,
+    output: &mut Output,
+) -> Result<Receipt, AbpError> {
+    output.warn(&format!("run {run_id} was started by this request before"));
+    let receipt = runtime.receipt(run_id).await?;
+    if args.jsonl {
+        print_events(runtime.store().await?, run_id, true, output).await?;
+    }
+    Ok(receipt)
 }
 
 /// The first interrupt cancels the run, which then ends in a receipt; so does a request to terminate.

@@ -2,7 +2,7 @@
 
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_runtime::{Runtime, RuntimeError};
+use abp_runtime::{Runtime, RuntimeError, workspace_error};
 use abp_store::{RunFilter, RunRecord, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -28,7 +28,15 @@ pub(crate) fn run(
     block_on(async {
         let store = runtime.store().await?;
         match &args.command {
-            RunsCommand::List { limit } => list(store, *limit, output).await,
+            RunsCommand::List { limit, undecided } => {
+                let runs = if *undecided {
+                    undecided_runs(&runtime, store, *limit).await?
+                } else {
+                    let all = RunFilter::default();
+                    store.runs(&all, *limit).await.map_err(stored)?
+                };
+                list(&runs, output)
+            }
             RunsCommand::Show { run, events } => show(&runtime, store, run, *events, output).await,
         }
     })
@@ -66,11 +74,25 @@ pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {
     RuntimeError::from(error).into()
 }
 
-async fn list(store: &Store, limit: u32, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let runs = store
-        .runs(&RunFilter::default(), limit)
-        .await
-        .map_err(stored)?;
+/// Runs whose stage was kept and not decided about yet, newest first. The stages say so themselves,
+/// so nothing is forgotten that a crash kept from being noted elsewhere.
+async fn undecided_runs(
+    runtime: &Runtime,
+    store: &Store,
+    limit: u32,
+) -> Result<Vec<RunRecord>, AbpError> {
+    let stages = runtime.workspaces().stages();
+    let stages = stages.map_err(|error| workspace_error(&error))?;
+    let mut runs = Vec::new();
+    for stage in stages.iter().filter(|stage| stage.kept && stage.staged) {
+        runs.extend(store.run(stage.run_id).await.map_err(stored)?);
+    }
+    runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.number));
+    runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(runs)
+}
+
+fn list(runs: &[RunRecord], output: &mut Output) -> Result<ExitStatus, AbpError> {
     if output.is_json() {
         let rows: Vec<_> = runs.iter().map(to_json).collect();
         output.json(&json!({ "runs": rows }))?;
@@ -83,7 +105,7 @@ async fn list(store: &Store, limit: u32, output: &mut Output) -> Result<ExitStat
             run.run_id,
             run.accepted_at,
             one_line(&run.backend),
-            one_line(&task(&run)),
+            one_line(&task(run)),
         ));
     }
     Ok(ExitStatus::Success)
@@ -115,7 +137,7 @@ async fn show(
 ) -> Result<ExitStatus, AbpError> {
     let run = find(store, text).await?;
     if events {
-        print_events(store, run.run_id, output).await?;
+        print_events(store, run.run_id, output.is_json(), output).await?;
         return Ok(ExitStatus::Success);
     }
     let receipt = store.receipt(run.run_id).await.map_err(stored)?;
@@ -142,8 +164,13 @@ async fn show(
     Ok(ExitStatus::Success)
 }
 
-/// All events, page by page, however many there are.
-async fn print_events(store: &Store, run_id: Uuid, output: &mut Output) -> Result<(), AbpError> {
+/// All events, page by page, however many there are; as they were stored, or as people read them.
+pub(crate) async fn print_events(
+    store: &Store,
+    run_id: Uuid,
+    as_stored: bool,
+    output: &mut Output,
+) -> Result<(), AbpError> {
     let mut printer = EventPrinter::default();
     let mut next = 0;
     loop {
@@ -151,7 +178,7 @@ async fn print_events(store: &Store, run_id: Uuid, output: &mut Output) -> Resul
         let Some(last) = page.last() else { break };
         next = last.seq + 1;
         for record in page {
-            if output.is_json() {
+            if as_stored {
                 output.line(&record.json);
                 continue;
             }

@@ -38,7 +38,18 @@ impl Desk {
 
     /// The command, with nothing of the surroundings that could change what it does.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_abp"));
+        self.started_by(Command::new(env!("CARGO_BIN_EXE_abp")), arguments)
+    }
+
+    /// The command, with no more than so many files open at a time.
+    pub(crate) fn with_open_files(&self, most: u32, arguments: &[&str]) -> Command {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_abp")]);
+        self.started_by(shell, arguments)
+    }
+
+    fn started_by(&self, mut command: Command, arguments: &[&str]) -> Command {
         command
             .args(arguments)
             .current_dir(self.directory.path())

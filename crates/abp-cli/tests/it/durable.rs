@@ -169,6 +169,14 @@ fn a_result_waits_until_it_is_decided_about() {
     let diff = desk.abp(&["diff", "last"]).stdout;
     assert!(diff.contains("+++ b/abp-hello.md"), "{diff}");
     assert!(!desk.path("abp-hello.md").exists());
+    let undecided = || {
+        let (_, listed) = desk.json(&["runs", "list", "--undecided"]);
+        let runs = listed["runs"].as_array().unwrap();
+        runs.iter()
+            .map(|run| run["task"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(undecided(), [json!("say hello")]);
     let (status, applied) = desk.json(&["apply", "last"]);
     assert_eq!(
         (status, &applied["decision"]),
@@ -181,7 +189,15 @@ fn a_result_waits_until_it_is_decided_about() {
 
     desk.write("abp-hello.md", "something else\n");
     desk.abp(&["run", "--task", "another task"]);
+    desk.abp(&["run", "--task", "a third task"]);
+    let waiting = [json!("a third task"), json!("another task")];
+    assert_eq!(
+        undecided(),
+        waiting,
+        "newest first; what was applied is gone"
+    );
     assert_eq!(desk.abp(&["discard", "last"]).status, 0);
+    assert_eq!(undecided(), waiting[1..]);
     assert_ne!(desk.abp(&["diff", "last"]).status, 0, "it is gone");
     assert_eq!(
         std::fs::read_to_string(desk.path("abp-hello.md")).unwrap(),

@@ -267,6 +267,8 @@ fn every_example_of_every_help_runs() {
         "apply",
         "discard",
         "validate",
+        "sidecar check",
+        "sidecar init",
         "schema",
         "inspect",
         "receipt verify",
@@ -307,6 +309,10 @@ fn every_example_of_every_help_runs() {
             desk.write(
                 "session.jsonl",
                 "{\"t\":\"hello\",\"contract_version\":\"abp/v0.1\",\"backend\":{\"id\":\"x\"}}\n",
+            );
+            desk.write(
+                "sidecar.py",
+                include_str!("../../src/cmd/sidecar/starter.py"),
             );
             desk.receipt();
             desk.write(

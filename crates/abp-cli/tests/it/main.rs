@@ -9,8 +9,12 @@ mod desk;
 #[cfg(test)]
 mod durable;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod first_run;
 #[cfg(test)]
 mod plans;
+#[cfg(test)]
+mod sidecar;
 #[cfg(test)]
 mod signals;

@@ -207,8 +207,11 @@ fn writing_in_place_needs_approval() {
             flags,
         ]
         .concat();
-        assert_eq!(desk.abp(&arguments).status, 0);
+        let ran = desk.abp(&arguments);
+        assert_eq!(ran.status, 0);
         assert_eq!(desk.path("abp-hello.md").exists(), written, "{flags:?}");
+        let approved = ran.stdout.contains("(--approve): approved in advance");
+        assert_eq!(approved, written, "how it was approved: {}", ran.stdout);
     }
 }
 

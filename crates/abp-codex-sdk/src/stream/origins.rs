@@ -3,7 +3,7 @@
 use abp_core::ir::{
     IrBlock, IrBlockStart, IrCitation, IrContentBlock, IrDelta, IrRange, Leaf, Origin, RawJson,
 };
-use abp_dialect::{EventSink, Verdict};
+use abp_dialect::{EventSink, Fate};
 
 /// What was written once is repeated later, when its source is gone.
 pub(super) fn forget_block(block: &mut IrBlock) {
@@ -101,5 +101,5 @@ pub(super) fn drop_part(
     out: &mut EventSink<'_>,
 ) {
     let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
+    out.remark(origin, Fate::Dropped { label, reason });
 }

@@ -1,3 +1,5 @@
+//! Tests of both directions of schemas.
+
 use abp_json::{Limits, Tape, View};
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use abp_core::ir::{
     IrBlockStart, IrCitation, IrDelta, IrFinish, IrToolInput, IrUsage, IrVendorField, Leaf, Origin,
     RawJson,
 };
-use abp_dialect::{Dialect, EventSink, How, Lowering, StreamEncoder, Verdict};
+use abp_dialect::{Dialect, EventSink, Fate, How, Lowering, StreamEncoder};
 use abp_json::{Kind, Limits, Tape};
 
 use crate::grounding::{self, Chunk, Widths, Written};
@@ -416,7 +416,7 @@ fn lose(
     out: &mut EventSink<'_>,
 ) {
     let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
+    out.remark(origin, Fate::Dropped { label, reason });
 }
 
 fn held_field(field: &IrVendorField, out: &mut EventSink<'_>) -> IrVendorField {
@@ -446,7 +446,7 @@ fn held_finish(finish: &IrFinish, out: &mut EventSink<'_>) -> IrFinish {
         if !exact {
             let reason = format!("{word} is the nearest word that Gemini has for this end");
             let how = How::degraded("finish_reason", reason);
-            out.remark(native.origin, Verdict::Carried(how));
+            out.remark(native.origin, Fate::Carried(how));
         }
         out.carried(native.origin);
     }

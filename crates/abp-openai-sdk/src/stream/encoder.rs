@@ -6,9 +6,7 @@ use abp_core::ir::{
     IrBlockStart, IrCitation, IrDelta, IrFinish, IrFinishReason, IrUsage, IrVendorField, Leaf,
     Origin, RawJson,
 };
-use abp_dialect::{
-    Dialect, EventSink, Exchange, How, Lowering, StreamEncoder, Verdict, WireFamily,
-};
+use abp_dialect::{Dialect, EventSink, Exchange, Fate, How, Lowering, StreamEncoder, WireFamily};
 
 use super::chunk::{
     CHUNK, Head, put_argument, put_call, put_call_start, put_choice, put_first_model,
@@ -196,7 +194,7 @@ impl Encoder {
         if self.legacy {
             if let Some(id) = id {
                 let how = How::Converted("named_by_call");
-                out.remark(id.origin, Verdict::Carried(how));
+                out.remark(id.origin, Fate::Carried(how));
             }
             if number > 0 {
                 let reason = "a function is called one at a time";
@@ -461,5 +459,5 @@ fn dropped(
     out: &mut EventSink<'_>,
 ) {
     let (label, reason) = (label.into(), reason.into());
-    out.remark(origin, Verdict::Dropped { label, reason });
+    out.remark(origin, Fate::Dropped { label, reason });
 }

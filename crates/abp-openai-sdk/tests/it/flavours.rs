@@ -1,6 +1,6 @@
 //! What a member of the family can have that OpenAI has not.
 
-use abp_dialect::{Codec, Dialect, Exchange, Lowering, Reader, TargetProfile, Verdict};
+use abp_dialect::{Codec, Dialect, Exchange, Fate, Lowering, Reader, TargetProfile};
 use abp_openai_sdk::{ChatCodec, Flavour, OPENAI, ReasoningForm};
 
 use crate::support::parse;
@@ -25,11 +25,9 @@ fn request(source: &str, from: &'static Flavour, to: &'static Flavour) -> (Strin
     let mut out = Lowering::new(Some((from.dialect, &reader)), to.dialect, &profile);
     ChatCodec { flavour: to }.write_request(&conversation.expect("a request"), &mut out);
     let (text, _, notes) = out.finish();
-    let left_out = notes.into_iter().filter_map(|note| match note.verdict {
-        Verdict::Dropped { label, .. } | Verdict::Unsupported { label, .. } => {
-            Some(label.into_owned())
-        }
-        Verdict::Carried(_) => None,
+    let left_out = notes.into_iter().filter_map(|note| match note.fate {
+        Fate::Dropped { label, .. } | Fate::Unsupported { label, .. } => Some(label.into_owned()),
+        Fate::Carried(_) => None,
     });
     (text, left_out.collect())
 }

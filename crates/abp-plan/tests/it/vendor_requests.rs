@@ -71,7 +71,11 @@ fn an_agent_gets_the_conversation_of_the_request() {
     assert_eq!(conversation.messages.len(), 2);
     assert_eq!(conversation.tools.len(), 1);
     let required = &plan.report().requirements.required;
-    assert!(required.iter().any(|need| need.capability == Capability::ToolUse));
+    assert!(
+        required
+            .iter()
+            .any(|need| need.capability == Capability::ToolUse)
+    );
 }
 
 #[test]
@@ -79,7 +83,10 @@ fn a_model_gets_the_request_in_its_own_dialect() {
     let plan = confirmed(order(&json!({"request": chat()})), Some(Dialect::Claude)).unwrap();
     let request = lowered(&plan);
     assert_eq!(request["system"], "Be brief.");
-    assert_eq!(request["messages"], json!([{"role": "user", "content": "Hi"}]));
+    assert_eq!(
+        request["messages"],
+        json!([{"role": "user", "content": "Hi"}])
+    );
     assert_eq!(request["tools"][0]["name"], "look");
     let losses = &plan.report().losses;
     assert!(

@@ -10,7 +10,7 @@ use abp_core::{
     PermissionOutcome,
 };
 use abp_error::ErrorCode;
-use abp_runtime::{ApprovalRequest, Approvals, RunOptions};
+use abp_runtime::{ApprovalRequest, Approvals, Approver, RunOptions};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Probe, said, script};
@@ -245,18 +245,30 @@ async fn reads_and_tools_are_denied_too() {
     assert_eq!(receipt.workspace.unwrap().changes.unwrap().files_changed, 0);
 }
 
+fn ann(via: &str) -> Approver {
+    Approver {
+        name: "ann".to_owned(),
+        via: via.to_owned(),
+    }
+}
+
 /// What needs approval is denied where nobody can be asked, unless it was approved in advance.
 #[tokio::test]
 async fn approval_is_needed_and_recorded() {
-    let cases: [(&[&str], PermissionOutcome, &str, u64); 2] = [
-        (&[], PermissionOutcome::Denied, "default", 0),
-        (&["Wr*"], PermissionOutcome::Approved, "operator", 1),
+    let cases = [
+        (None, PermissionOutcome::Denied, ("default", None), 0),
+        (
+            Some("Wr*"),
+            PermissionOutcome::Approved,
+            ("ann", Some("--approve")),
+            1,
+        ),
     ];
     for (approved, expected, by, changed) in cases {
         let bench = Bench::scripted(&json!([{"do": "write", "path": "new.txt", "content": "x"}]));
-        let patterns: Vec<_> = approved.iter().map(|&pattern| pattern.to_owned()).collect();
+        let patterns: Vec<_> = approved.into_iter().map(str::to_owned).collect();
         let options = RunOptions {
-            approvals: Approvals::for_tools(&patterns).unwrap(),
+            approvals: Approvals::for_tools(&patterns, ann("--approve")).unwrap(),
             ..RunOptions::default()
         };
         let order = bench.order(json!({"policy": {"require_approval_for": ["Write"]}}));
@@ -265,8 +277,9 @@ async fn approval_is_needed_and_recorded() {
             AgentEventKind::PermissionResolved {
                 outcome,
                 decided_by,
+                decided_via,
                 ..
-            } => Some((*outcome, decided_by.as_str())),
+            } => Some((*outcome, (decided_by.as_str(), decided_via.as_deref()))),
             _ => None,
         });
         assert_eq!(resolved, Some((expected, by)));
@@ -288,13 +301,13 @@ async fn questions_are_answered_or_time_out_to_deny() {
     type Reply = fn(ApprovalRequest);
     let cases: [(Reply, PermissionOutcome, &str, &str); 4] = [
         (
-            |question| question.answer(true, "ann", "looks fine"),
+            |question| question.answer(true, ann("terminal"), "looks fine"),
             PermissionOutcome::Approved,
             "ann",
             "looks fine",
         ),
         (
-            |question| question.answer(false, "ann", "not today"),
+            |question| question.answer(false, ann("terminal"), "not today"),
             PermissionOutcome::Denied,
             "ann",
             "not today",

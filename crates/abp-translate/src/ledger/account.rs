@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use abp_core::ir::Origin;
-use abp_dialect::{Dialect, How, Made, Mark, Note, Reader, Seen, Verdict};
+use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, Seen};
 use abp_json::{Kind, Limits, NodeId, Tape, View};
 
 use super::{Action, EMPTY_VALUE, EXPLICIT_NULL, LedgerEntry, STRUCTURE, UNEXPLAINED};
@@ -40,7 +40,7 @@ struct Page<'n> {
     /// The places in the target that are made of it.
     marks: Vec<(usize, &'n How)>,
     /// The gravest remark.
-    verdict: Option<&'n Verdict>,
+    fate: Option<&'n Fate>,
     /// Whether it, or anything below, has marks or remarks.
     touched: bool,
     /// Whether anything of it is in the target.
@@ -90,10 +90,10 @@ impl<'n, 't> Books<'n, 't> {
             if let Origin::Node(node) = note.origin
                 && let Some(page) = self.page(node)
                 && page
-                    .verdict
-                    .is_none_or(|known| gravity(known) < gravity(&note.verdict))
+                    .fate
+                    .is_none_or(|known| gravity(known) < gravity(&note.fate))
             {
-                page.verdict = Some(&note.verdict);
+                page.fate = Some(&note.fate);
             }
         }
     }
@@ -106,8 +106,8 @@ impl<'n, 't> Books<'n, 't> {
             let Some(page) = self.page(view.id()) else {
                 continue;
             };
-            let carried = matches!(page.verdict, Some(Verdict::Carried(_)));
-            page.touched |= !page.marks.is_empty() || page.verdict.is_some();
+            let carried = matches!(page.fate, Some(Fate::Carried(_)));
+            page.touched |= !page.marks.is_empty() || page.fate.is_some();
             page.arrived |= !page.marks.is_empty() || carried;
             if view.is_empty() {
                 page.seen = Some(seen);
@@ -129,13 +129,13 @@ impl<'n, 't> Books<'n, 't> {
         }
     }
 
-    fn walk(&mut self, view: View<'t>, above: Inherited<'n, 't>, remark: Option<&'n Verdict>) {
+    fn walk(&mut self, view: View<'t>, above: Inherited<'n, 't>, remark: Option<&'n Fate>) {
         let Some(page) = self.page(view.id()) else {
             return;
         };
         let marks = std::mem::take(&mut page.marks);
-        let (verdict, seen) = (page.verdict, page.seen);
-        let remark = verdict.or(remark);
+        let (fate, seen) = (page.fate, page.seen);
+        let remark = fate.or(remark);
         let leaf = view.is_empty();
         let touched = |child: View<'t>| {
             let page = self.pages.get(child.id().index());
@@ -168,14 +168,14 @@ impl<'n, 't> Books<'n, 't> {
         marked: View<'t>,
         at: usize,
         how: &'n How,
-        remark: Option<&'n Verdict>,
+        remark: Option<&'n Fate>,
     ) {
         let whole = self.written.and_then(|tape| tape.starting_at(at));
         let found = whole.and_then(|whole| same_place(view, marked, whole));
         let source = view.pointer();
         let target = found.or(whole).map(View::pointer);
         let how = match remark {
-            Some(Verdict::Carried(remarked)) if weight(remarked) > weight(how) => remarked,
+            Some(Fate::Carried(remarked)) if weight(remarked) > weight(how) => remarked,
             _ => how,
         };
         let equal = || found.is_some_and(|found| same_value(view, found));
@@ -209,19 +209,18 @@ impl<'n, 't> Books<'n, 't> {
             count: None,
         };
         // Written, and still remarked on as missing: part of it is.
-        if let Some(Verdict::Dropped { label, reason } | Verdict::Unsupported { label, reason }) =
-            remark
+        if let Some(Fate::Dropped { label, reason } | Fate::Unsupported { label, reason }) = remark
         {
             entry.action = Action::Degraded;
             entry.label = Some(label.clone());
             entry.reason = Some(reason.clone());
-            entry.unsupported = matches!(remark, Some(Verdict::Unsupported { .. }));
+            entry.unsupported = matches!(remark, Some(Fate::Unsupported { .. }));
         }
         self.entries.push(entry);
     }
 
     /// An entry for a part of the source that no value of the target is made of.
-    fn missing(&mut self, view: View<'t>, seen: Option<Seen>, remark: Option<&'n Verdict>) {
+    fn missing(&mut self, view: View<'t>, seen: Option<Seen>, remark: Option<&'n Fate>) {
         let mut entry = LedgerEntry {
             action: Action::Dropped,
             source: Some(view.pointer()),
@@ -232,16 +231,16 @@ impl<'n, 't> Books<'n, 't> {
             count: None,
         };
         match (remark, seen.unwrap_or(Seen::Taken)) {
-            (Some(Verdict::Dropped { label, reason }), _) => {
+            (Some(Fate::Dropped { label, reason }), _) => {
                 entry.label = Some(label.clone());
                 entry.reason = Some(reason.clone());
             }
-            (Some(Verdict::Unsupported { label, reason }), _) => {
+            (Some(Fate::Unsupported { label, reason }), _) => {
                 entry.label = Some(label.clone());
                 entry.reason = Some(reason.clone());
                 entry.unsupported = true;
             }
-            (Some(Verdict::Carried(how)), Seen::Taken | Seen::Vendor | Seen::Structure) => {
+            (Some(Fate::Carried(how)), Seen::Taken | Seen::Vendor | Seen::Structure) => {
                 let (action, label, reason) = remarked(how);
                 entry.action = action;
                 entry.label = label;
@@ -319,11 +318,11 @@ fn children(view: View<'_>) -> impl Iterator<Item = View<'_>> {
 }
 
 /// Whether one entry speaks for a container and everything below it.
-fn uniform(seen: Option<Seen>, above: Inherited<'_, '_>, remark: Option<&Verdict>) -> bool {
+fn uniform(seen: Option<Seen>, above: Inherited<'_, '_>, remark: Option<&Fate>) -> bool {
     above.is_none()
         && (matches!(
             remark,
-            Some(Verdict::Dropped { .. } | Verdict::Unsupported { .. })
+            Some(Fate::Dropped { .. } | Fate::Unsupported { .. })
         ) || matches!(seen, Some(Seen::Unread | Seen::Vendor | Seen::Repeats)))
 }
 
@@ -367,11 +366,11 @@ fn field_name(view: View<'_>) -> String {
     "vendor_field".to_owned()
 }
 
-fn gravity(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Carried(how) => weight(how),
-        Verdict::Dropped { .. } => 4,
-        Verdict::Unsupported { .. } => 5,
+fn gravity(fate: &Fate) -> u8 {
+    match fate {
+        Fate::Carried(how) => weight(how),
+        Fate::Dropped { .. } => 4,
+        Fate::Unsupported { .. } => 5,
     }
 }
 

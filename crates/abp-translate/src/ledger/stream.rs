@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use abp_core::ir::Origin;
-use abp_dialect::{Dialect, How, Made, Mark, Note, Reader, Verdict, WrittenEvent};
+use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, WrittenEvent};
 use abp_json::{Limits, NodeId, Tape};
 
 use super::{Action, Ledger, LedgerEntry, account};
@@ -61,7 +61,7 @@ impl StreamLedger {
         let (output, marks) = joined(events);
         let held = held.iter().map(|node| Note {
             origin: Origin::Node(*node),
-            verdict: Verdict::Carried(How::Converted(STREAMED)),
+            fate: Fate::Carried(How::Converted(STREAMED)),
         });
         let notes: Vec<Note> = notes.iter().cloned().chain(held).collect();
         let entries = match reader {
@@ -144,7 +144,7 @@ fn shape(reader: &Reader<'_>, events: &[WrittenEvent], notes: &[Note], held: &[N
     }
     for note in notes.iter().chain(&reader.notes()) {
         if let Origin::Node(node) = note.origin {
-            (node, &note.verdict).hash(&mut hash);
+            (node, &note.fate).hash(&mut hash);
         }
     }
     held.hash(&mut hash);

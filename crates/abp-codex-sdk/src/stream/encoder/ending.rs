@@ -3,7 +3,7 @@
 use abp_core::ir::{
     IrBlockStart, IrContentBlock, IrError, IrFinish, IrFinishReason, IrUsage, IrVendorField, Leaf,
 };
-use abp_dialect::{EventSink, How, Lowering, Verdict};
+use abp_dialect::{EventSink, Fate, How, Lowering};
 
 use super::Encoder;
 use crate::lowering::{
@@ -36,7 +36,7 @@ impl Encoder {
                 out.hold(native)
             } else {
                 let how = How::degraded("finish_reason", "OpenAI Responses has no such end");
-                out.remark(native.origin, Verdict::Carried(how));
+                out.remark(native.origin, Fate::Carried(how));
                 Leaf::from(native.value.clone())
             }
         });

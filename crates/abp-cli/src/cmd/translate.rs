@@ -1,0 +1,319 @@
+//! `abp translate`.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use abp_dialect::{Dialect, DialectDetector, DocumentKind, Exchange, Signals, TargetProfile};
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_json::{Limits, Tape};
+use abp_translate::{
+    Action, ByteTranslator, FidelityLevel, Ledger, LedgerEntry, Options, StreamEvent, Translation,
+    translate_error, translate_request, translate_response, translate_stream,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::args::{OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
+use crate::input;
+use crate::output::Output;
+
+/// How much of a stream is read at once.
+const PIECE: usize = 16 * 1024;
+
+pub(crate) fn run(args: &TranslateArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let streams_through = args.kind == Some(TranslateKind::Stream)
+        && args.report.is_none()
+        && args.on_loss == OnLoss::Label
+        && !output.is_json();
+    if let (true, Source::Named(from)) = (streams_through, args.from) {
+        return stream_through(args, from, output);
+    }
+    let bytes = input::read(&args.file)?;
+    let (from, kind) = recognise(args, &bytes)?;
+    let done = translate(args, &bytes, from, args.to, kind)?;
+    if args.on_loss == OnLoss::Reject {
+        done.ledger.require_lossless()?;
+    }
+    let back = if args.round_trip {
+        let source = done.output.bytes();
+        let back = translate(args, &source, args.to, from, kind)?;
+        Some(back)
+    } else {
+        None
+    };
+    match (args.report, output.is_json()) {
+        (Some(ReportForm::Json), _) | (_, true) => output.json(&done.report(back.as_ref())?)?,
+        (Some(ReportForm::Table), false) => table(&done, back.as_ref(), output),
+        (None, false) => output.write(&back.as_ref().unwrap_or(&done).output.text()),
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// What was written: a document, or the events of a stream.
+enum Written {
+    Document(String),
+    Events(Vec<StreamEvent>),
+}
+
+struct Done {
+    output: Written,
+    ledger: Ledger,
+}
+
+#[derive(Serialize)]
+struct Report {
+    output: Box<RawValue>,
+    fidelity: FidelityLevel,
+    ledger: Vec<LedgerEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round_trip: Option<RoundTrip>,
+}
+
+#[derive(Serialize)]
+struct RoundTrip {
+    output: Box<RawValue>,
+    ledger: Vec<LedgerEntry>,
+}
+
+impl Written {
+    /// The bytes as the target's client would get them.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Document(text) => text.clone().into_bytes(),
+            Self::Events(events) => {
+                let mut bytes = Vec::new();
+                let mut encoder =
+                    abp_dialect::sse::SseEncoder::new(abp_dialect::sse::SseForm::Events);
+                for event in events {
+                    encoder.event(event.name, &event.data, &mut bytes);
+                }
+                bytes
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.bytes()).into_owned();
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The document, or the list of events, as JSON.
+    fn json(&self) -> Result<Box<RawValue>, AbpError> {
+        let text = match self {
+            Self::Document(text) => text.clone(),
+            Self::Events(events) => events_json(events),
+        };
+        RawValue::from_string(text).map_err(|error| {
+            AbpError::new(ErrorCode::Internal, "the translation is no JSON").with_source(error)
+        })
+    }
+}
+
+fn events_json(events: &[StreamEvent]) -> String {
+    let mut writer = abp_json::Writer::default();
+    writer.begin_array();
+    for event in events {
+        writer.begin_object();
+        writer.key("event");
+        match event.name {
+            Some(name) => writer.string(name),
+            None => writer.raw("null"),
+        }
+        writer.key("data");
+        if event.data.starts_with('{') {
+            writer.raw(&event.data);
+        } else {
+            writer.string(&event.data);
+        }
+        writer.end_object();
+    }
+    writer.end_array();
+    writer.into_text()
+}
+
+impl Done {
+    fn report(&self, back: Option<&Self>) -> Result<Report, AbpError> {
+        Ok(Report {
+            output: self.output.json()?,
+            fidelity: self.ledger.fidelity(),
+            ledger: self.ledger.entries().to_vec(),
+            round_trip: back
+                .map(|back| {
+                    Ok::<_, AbpError>(RoundTrip {
+                        output: back.output.json()?,
+                        ledger: back.ledger.entries().to_vec(),
+                    })
+                })
+                .transpose()?,
+        })
+    }
+}
+
+fn translate(
+    args: &TranslateArgs,
+    bytes: &[u8],
+    from: Dialect,
+    to: Dialect,
+    kind: TranslateKind,
+) -> Result<Done, AbpError> {
+    let options = options(args);
+    let exchange = Exchange::default();
+    let document = |translation: Translation| Done {
+        output: Written::Document(translation.output),
+        ledger: translation.ledger,
+    };
+    Ok(match kind {
+        TranslateKind::Request => document(translate_request(bytes, from, to, &options)?),
+        TranslateKind::Response => {
+            document(translate_response(bytes, from, to, &exchange, &options)?)
+        }
+        TranslateKind::Error => document(translate_error(bytes, from, to, args.status, &options)?),
+        TranslateKind::Stream => {
+            let (events, ledger) = translate_stream(bytes, from, to, &exchange, &options)?;
+            Done {
+                output: Written::Events(events),
+                ledger,
+            }
+        }
+    })
+}
+
+fn options(args: &TranslateArgs) -> Options {
+    Options {
+        profile: TargetProfile {
+            model: args.model.clone(),
+            wire_version: args.wire_version.clone(),
+            ..TargetProfile::default()
+        },
+        limits: Limits::default(),
+        // A report is for people who want to know; they get all there is to know.
+        check_way_back: args.report.is_some(),
+    }
+}
+
+/// Tells dialect and kind, as far as they were not given.
+fn recognise(args: &TranslateArgs, bytes: &[u8]) -> Result<(Dialect, TranslateKind), AbpError> {
+    let stream = args.kind == Some(TranslateKind::Stream)
+        || (args.kind.is_none() && looks_like_events(&args.file, bytes));
+    let unknown = || {
+        let message = "the document is of no dialect that ABP knows; name it with --from";
+        AbpError::new(ErrorCode::DialectUnknown, message)
+    };
+    if stream {
+        let from = match args.from {
+            Source::Named(dialect) => dialect,
+            Source::Auto => stream_dialect(bytes).ok_or_else(unknown)?,
+        };
+        return Ok((from, TranslateKind::Stream));
+    }
+    let tape = Tape::parse(bytes, &Limits::default())
+        .map_err(|error| AbpError::from(abp_dialect::DialectError::Json(error)))?;
+    let from = match args.from {
+        Source::Named(dialect) => dialect,
+        Source::Auto => {
+            let signals = Signals {
+                body: Some(tape.root()),
+                ..Signals::default()
+            };
+            DialectDetector::detect(&signals)
+                .ok_or_else(unknown)?
+                .dialect
+        }
+    };
+    let kind = args
+        .kind
+        .unwrap_or_else(|| match DialectDetector::detect_kind(tape.root(), from) {
+            DocumentKind::Request => TranslateKind::Request,
+            DocumentKind::Response | DocumentKind::StreamEvent => TranslateKind::Response,
+            DocumentKind::Error => TranslateKind::Error,
+        });
+    Ok((from, kind))
+}
+
+/// Events start with a field or a comment, JSON does not.
+fn looks_like_events(file: &Path, bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    file.extension().is_some_and(|extension| extension == "sse")
+        || ["data:", "event:", ":", "id:", "retry:"]
+            .iter()
+            .any(|start| text.starts_with(start.as_bytes()))
+}
+
+/// The dialect of the first event that tells.
+fn stream_dialect(bytes: &[u8]) -> Option<Dialect> {
+    use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
+    let mut decoder = SseDecoder::new(SseLimits::default());
+    let mut events = decoder.feed(bytes);
+    while let Ok(Some(event)) = events.next_event() {
+        if let SseEvent::Message { data, .. } = event
+            && let Ok(tape) = Tape::parse_str(data, &Limits::default())
+        {
+            let signals = Signals {
+                body: Some(tape.root()),
+                ..Signals::default()
+            };
+            if let Some(found) = DialectDetector::detect(&signals) {
+                return Some(found.dialect);
+            }
+        }
+    }
+    None
+}
+
+/// Writes each event as soon as it is known.
+fn stream_through(
+    args: &TranslateArgs,
+    from: Dialect,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let mut source = input::open(&args.file)?;
+    let mut translator = ByteTranslator::new(from, args.to, &Exchange::default(), &options(args))?;
+    let mut piece = vec![0; PIECE];
+    let mut out = Vec::new();
+    loop {
+        let size = source.read(&mut piece).map_err(|error| {
+            let message = format!("cannot read {}", args.file.display());
+            AbpError::new(ErrorCode::ConfigInvalid, message).with_source(error)
+        })?;
+        match piece.get(..size) {
+            Some(bytes) if size > 0 => translator.push(bytes, &mut out),
+            _ => translator.finish(&mut out),
+        }
+        output.write(&String::from_utf8_lossy(&out));
+        out.clear();
+        if size == 0 {
+            return Ok(ExitStatus::Success);
+        }
+    }
+}
+
+/// What a person wants to see: everything but what arrived as it was.
+fn table(done: &Done, back: Option<&Done>, output: &mut Output) {
+    output.line(&format!("fidelity: {}", done.ledger.fidelity()));
+    let shown = |entry: &&LedgerEntry| entry.action != Action::Kept && !entry.is_structure();
+    for entry in done.ledger.entries().iter().filter(shown) {
+        let source = entry.source.as_deref().unwrap_or("–");
+        let target = entry.target.as_deref().unwrap_or("–");
+        let label = entry.label.as_deref().unwrap_or_default();
+        let count = entry
+            .count
+            .map_or_else(String::new, |count| format!(" ×{count}"));
+        let reason = entry.reason.as_deref().unwrap_or_default();
+        let action = entry.action.as_str();
+        output.line(&format!(
+            "{action:<11} {source} → {target}  {label}{count}  {reason}"
+        ));
+    }
+    let kept = done.ledger.entries().len() - done.ledger.entries().iter().filter(shown).count();
+    output.line(&format!(
+        "{kept} parts kept as they were, or of the form alone"
+    ));
+    if let Some(back) = back {
+        output.line("");
+        output.line("and back:");
+        table(back, None, output);
+    }
+}

@@ -1,0 +1,274 @@
+//! Programs of any language as backends.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::desk::Desk;
+
+fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A sidecar in shell; `$id` is the run's id, and `order` a file with what it was given.
+const PRELUDE: &str = r#"
+say() { printf '%s\n' "$1"; }
+hello() { say '{"t":"hello","contract_version":"abp/v0.1","backend":{"id":"shell"},"capabilities":{"streaming":"native"}}'; }
+run() { read -r line; printf '%s' "$line" > "$SEEN"; id=${line#*'"id":"'}; id=${id%%'"'*}; }
+event() { say "{\"t\":\"event\",\"ref_id\":\"$id\",\"event\":{\"ts\":\"2026-01-01T00:00:00Z\",$1}}"; }
+final() { say "{\"t\":\"final\",\"ref_id\":\"$id\",\"receipt\":$1}"; }
+"#;
+
+/// A desk with a configured sidecar named `agent`; what it was given ends up in `seen.json`.
+fn desk(script: &str, settings: &str) -> Desk {
+    let desk = Desk::new();
+    desk.write("agent.sh", format!("{PRELUDE}{script}"));
+    let (script, seen) = (desk.path("agent.sh"), desk.path("seen.json"));
+    let config = format!(
+        "state_dir = {state:?}\n[backends.agent]\ntype = \"sidecar\"\ncommand = \"sh\"\nargs = [{script:?}]\n{settings}\n[backends.agent.env]\nSEEN = {seen:?}\n",
+        state = desk.path(".agent-backplane"),
+    );
+    desk.write("operator.toml", config);
+    desk
+}
+
+fn run(desk: &Desk, more: &[&str]) -> (i32, Value) {
+    let run = [
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "agent",
+        "--task",
+        "say hello",
+    ];
+    let (status, _) = desk.json(&[&run, more].concat());
+    let receipt = desk
+        .receipts()
+        .pop()
+        .map(|path| std::fs::read(path).unwrap());
+    let receipt = receipt.map_or(Value::Null, |receipt| {
+        serde_json::from_slice(&receipt).unwrap()
+    });
+    (status, receipt)
+}
+
+#[test]
+fn c21_a_run_is_what_the_host_saw_and_the_receipt_of_the_sidecar_a_claim() {
+    // It claims another run, other changes, other times, a hash of its own and a clean workspace.
+    let script = r#"hello; run; echo new > made.txt;
+        event '"type":"assistant_message","text":"done"';
+        final '{"meta":{"run_id":"00000000-0000-4000-8000-000000000000","duration_ms":1},"receipt_sha256":"beef","outcome":"complete",
+          "verification":{"harness_ok":true,"git_diff":"none"},"trace":[{"type":"x"}],"usage":{"input_tokens":5},"usage_raw":{"credits":2},
+          "artifacts":[{"kind":"note","path":"made.txt"}]}' | tr -d '\n'; echo"#;
+    let desk = desk(script, "");
+    let (status, receipt) = run(&desk, &[]);
+    assert_eq!(status, 0, "{receipt:#}");
+    assert_eq!(receipt["backend"]["id"], "shell");
+    assert_eq!(receipt["outcome"], "complete");
+    assert_ne!(receipt["receipt_sha256"], "beef");
+    assert_ne!(
+        receipt["meta"]["run_id"],
+        "00000000-0000-4000-8000-000000000000"
+    );
+    let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+    assert!(diff.contains("+new"), "{diff}");
+    assert_eq!(receipt["usage"]["input_tokens"], 5);
+    assert_eq!(receipt["usage_raw"]["credits"], 2);
+    assert_eq!(receipt["artifacts"][0]["path"], "made.txt");
+    assert!(receipt["enforcement"]["contained_by"].is_string());
+    let verified = desk.abp(&["receipt", "verify", desk.receipts()[0].to_str().unwrap()]);
+    assert_eq!(verified.status, 0, "{}", verified.stderr);
+    // What it was given: the staged copy to work in, and the plan's payload to work on.
+    let seen: Value =
+        serde_json::from_slice(&std::fs::read(desk.path("seen.json")).unwrap()).unwrap();
+    let order = &seen["work_order"];
+    assert_eq!(seen["id"], receipt["meta"]["run_id"]);
+    assert!(
+        order["workspace"]["root"]
+            .as_str()
+            .unwrap()
+            .contains("stages"),
+        "{order:#}"
+    );
+    let conversation = order["config"]["vendor"]["abp"]["conversation"].to_string();
+    assert!(conversation.contains("say hello"), "{conversation}");
+}
+
+#[test]
+fn c10_a_sidecar_that_fails_leaves_a_failed_receipt_with_its_last_words() {
+    let script = "hello; run; event '\"type\":\"assistant_delta\",\"text\":\"so far\"'; echo out of memory >&2; exit 42";
+    let (status, receipt) = run(&desk(script, ""), &[]);
+    assert_eq!((status, &receipt["outcome"]), (1, &"failed".into()));
+    let error = &receipt["error"];
+    assert_eq!(error["code"], "BACKEND_CRASHED");
+    assert_eq!(error["context"]["exit_code"], 42);
+    assert_eq!(error["context"]["stderr_tail"], "out of memory\n");
+    assert!(receipt["trace"].to_string().contains("so far"));
+}
+
+#[test]
+fn nothing_is_run_before_the_real_capabilities_are_known_to_suffice() {
+    for (script, more, code) in [
+        (
+            "hello; run; final '{}'",
+            &["--require", "tool_bash:native"][..],
+            "CAPABILITY_UNSUPPORTED",
+        ),
+        (
+            "hello; run; final '{}'",
+            &[
+                "--param",
+                "abp.mode=passthrough",
+                "--param",
+                "abp.request=\"{}\"",
+            ],
+            "CAPABILITY_UNSUPPORTED",
+        ),
+        ("echo no; exit 1", &[], "BACKEND_CRASHED"),
+    ] {
+        let desk = desk(script, "");
+        let (status, receipt) = run(&desk, more);
+        assert_ne!(status, 0);
+        assert_eq!(receipt["error"]["code"], code, "{receipt:#}");
+        assert!(!desk.path("seen.json").exists(), "the run was sent");
+    }
+}
+
+#[test]
+fn limits_of_the_configuration_hold() {
+    let desk = desk("hello; run; while :; do sleep 1; done", "timeout_secs = 1");
+    let (_, receipt) = run(&desk, &[]);
+    assert_eq!(receipt["error"]["code"], "BACKEND_TIMEOUT", "{receipt:#}");
+}
+
+#[test]
+fn c13_killing_abp_itself_leaves_no_sidecar() {
+    let desk = desk("hello; run; (setsid sleep 300 &) ; sleep 300", "");
+    let run = [
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "agent",
+        "--task",
+        "wait",
+    ];
+    let mut host = desk.command(&run).stdout(Stdio::null()).spawn().unwrap();
+    let marked = || {
+        let seen = desk.path("seen.json");
+        sidecar_kit::procfs::with_variable("SEEN", seen.to_str().unwrap())
+    };
+    let waiting = Instant::now();
+    // Launcher, first process, shell and two sleepers, or one less without a namespace.
+    while marked().len() < 4 {
+        assert!(
+            waiting.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            marked()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let killed = Instant::now();
+    while !marked().is_empty() {
+        assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", marked());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn built_in_hosts_are_found_where_they_are_said_to_be() {
+    let desk = Desk::new();
+    let ran = desk.abp(&["run", "--backend", "sidecar:python", "--task", "x"]);
+    assert_eq!(ran.status, 6, "{}", ran.stderr);
+    assert!(ran.stderr.contains("ABP_HOSTS_DIR"), "{}", ran.stderr);
+    let mut command = desk.command(&[
+        "run",
+        "--backend",
+        "sidecar:python",
+        "--task",
+        "write a.txt: hi",
+    ]);
+    let ran = command
+        .env("ABP_HOSTS_DIR", repository().join("hosts"))
+        .output()
+        .unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("+hi"));
+}
+
+fn check_json(desk: &Desk, program: &str, script: &str) -> (i32, Value) {
+    let check = [
+        "sidecar",
+        "check",
+        "--json",
+        "--timeout",
+        "5",
+        "--",
+        program,
+        script,
+    ];
+    let ran = desk.abp(&check);
+    let found = serde_json::from_str(&ran.stdout);
+    (
+        ran.status,
+        found.unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr)),
+    )
+}
+
+#[test]
+fn every_starter_passes_the_check() {
+    let desk = Desk::new();
+    for (language, program, file) in [
+        ("python", "python3", "sidecar.py"),
+        ("node", "node", "sidecar.mjs"),
+    ] {
+        assert_eq!(
+            desk.abp(&["sidecar", "init", "--lang", language, language])
+                .status,
+            0
+        );
+        let again = desk.abp(&["sidecar", "init", "--lang", language, language]);
+        assert_eq!(again.status, 2, "a starter replaced a file");
+        let path = format!("{language}/{file}");
+        let (status, found) = check_json(&desk, program, &path);
+        assert_eq!((status, &found["passed"]), (0, &true.into()), "{found:#}");
+        assert_eq!(found["checks"].as_array().unwrap().len(), 7);
+    }
+}
+
+#[test]
+fn every_broken_sidecar_fails_the_check_for_its_reason() {
+    let fixtures = repository().join("fixtures/sidecar");
+    let expectations = std::fs::read(fixtures.join("expectations.json")).unwrap();
+    let expectations: Value = serde_json::from_slice(&expectations).unwrap();
+    let check = &|script: &String, expected: &Value| {
+        let desk = Desk::new();
+        let path = fixtures.join(script);
+        let (status, found) = check_json(&desk, "python3", path.to_str().unwrap());
+        assert_eq!(status, 1, "{script}: {found:#}");
+        let failed = found["checks"].as_array().unwrap().iter();
+        let codes: Vec<_> = failed
+            .filter(|one| one["verdict"] == "failed")
+            .map(|one| &one["code"])
+            .collect();
+        assert!(
+            codes.contains(&&expected["error_code"]),
+            "{script}: {found:#}"
+        );
+    };
+    std::thread::scope(|scope| {
+        for (script, expected) in expectations.as_object().unwrap() {
+            scope.spawn(move || check(script, expected));
+        }
+    });
+}

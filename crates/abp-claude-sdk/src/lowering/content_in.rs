@@ -1,7 +1,8 @@
 //! Reading the content of messages, of instructions and of calls' answers.
 
 use abp_core::ir::{
-    IrBlock, IrCitation, IrContentBlock, IrMedia, IrMediaData, IrThinkingKind, IrToolInput, Leaf,
+    IrBlock, IrCitation, IrContentBlock, IrMedia, IrMediaData, IrRange, IrThinkingKind,
+    IrToolInput, Leaf, Origin,
 };
 use abp_dialect::{DialectError, Item};
 use abp_json::Kind;
@@ -30,10 +31,11 @@ pub(super) fn read_block(item: Item<'_>) -> Result<IrBlock, DialectError> {
         return Ok(opaque(item, &word));
     };
     let body = match kind {
-        BlockType::Text => IrContentBlock::Text {
-            text: item.need("text")?.text()?,
-            citations: read_citations(item)?,
-        },
+        BlockType::Text => {
+            let text = item.need("text")?.text()?;
+            let citations = read_citations(item, text.chars().count() as u64)?;
+            IrContentBlock::Text { text, citations }
+        }
         BlockType::Image => match read_source(item.need("source")?)? {
             Some(media) => IrContentBlock::Image {
                 media,
@@ -75,7 +77,9 @@ pub(super) fn read_block(item: Item<'_>) -> Result<IrBlock, DialectError> {
 }
 
 /// Reads the source that a text names. Most of it means nothing elsewhere.
-pub(crate) fn read_citation(item: Item<'_>) -> Result<IrCitation, DialectError> {
+///
+/// A source belongs to its block as a whole; `length` is how many characters that are so far.
+pub(crate) fn read_citation(item: Item<'_>, length: u64) -> Result<IrCitation, DialectError> {
     let native = item.object()?.vendor("citations").value;
     if let Some(tag) = item.get("type") {
         tag.structure();
@@ -88,7 +92,10 @@ pub(crate) fn read_citation(item: Item<'_>) -> Result<IrCitation, DialectError> 
         url: item.opt_text("url")?,
         title,
         quote: item.opt_text("cited_text")?,
-        range: None,
+        range: Some(IrRange {
+            start: Leaf::new(0, Origin::Made("citation_span")),
+            end: Leaf::new(length, Origin::Made("citation_span")),
+        }),
         native,
     })
 }
@@ -105,9 +112,12 @@ fn opaque(item: Item<'_>, kind: &str) -> IrBlock {
     }
 }
 
-fn read_citations(item: Item<'_>) -> Result<Vec<IrCitation>, DialectError> {
+fn read_citations(item: Item<'_>, length: u64) -> Result<Vec<IrCitation>, DialectError> {
     match item.some("citations") {
-        Some(citations) => citations.array()?.map(read_citation).collect(),
+        Some(citations) => citations
+            .array()?
+            .map(|citation| read_citation(citation, length))
+            .collect(),
         None => Ok(Vec::new()),
     }
 }

@@ -27,6 +27,8 @@ struct Open {
     /// Its number in the source.
     index: u64,
     state: State,
+    /// How many characters of text it has so far.
+    length: u64,
 }
 
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl ClaudeDecoder {
         self.open.push(Open {
             index,
             state: State::Begun(number),
+            length: block.some("text").map_or(0, characters),
         });
         first_pieces(block, number, deltas)
     }
@@ -161,7 +164,11 @@ impl ClaudeDecoder {
             };
             State::Begun(self.begin(start, deltas))
         };
-        self.open.push(Open { index, state });
+        self.open.push(Open {
+            index,
+            state,
+            length: 0,
+        });
     }
 
     fn begin(&mut self, start: IrBlockStart, deltas: &mut Vec<IrDelta>) -> u32 {
@@ -187,7 +194,8 @@ impl ClaudeDecoder {
             return Ok(());
         };
         let kind = delta.tag_of("type").unwrap_or_default();
-        let block = match &mut open.state {
+        let Open { state, length, .. } = open;
+        let block = match state {
             State::Begun(block) => *block,
             State::Held(held) => {
                 held.take(delta);
@@ -210,13 +218,15 @@ impl ClaudeDecoder {
                 deltas.push(IrDelta::Citation {
                     choice: 0,
                     block,
-                    citation: lowering::read_citation(delta.need("citation")?)?,
+                    citation: lowering::read_citation(delta.need("citation")?, *length)?,
                 });
                 return Ok(());
             }
             _ => return Ok(()),
         };
-        deltas.push(append(block, delta.need(member)?.text()?));
+        let piece = delta.need(member)?;
+        *length += characters(piece);
+        deltas.push(append(block, piece.text()?));
         Ok(())
     }
 
@@ -293,6 +303,13 @@ impl ClaudeDecoder {
     }
 }
 
+/// How many characters a text has.
+fn characters(text: Item<'_>) -> u64 {
+    text.view()
+        .as_str_lossy()
+        .map_or(0, |text| text.chars().count() as u64)
+}
+
 fn append(block: u32, text: Leaf<String>) -> IrDelta {
     IrDelta::Append {
         choice: 0,
@@ -351,11 +368,12 @@ fn first_pieces(
             signature,
         });
     }
+    let length = block.some("text").map_or(0, characters);
     for citation in block.some("citations").into_iter().flat_map(Item::items) {
         deltas.push(IrDelta::Citation {
             choice: 0,
             block: number,
-            citation: lowering::read_citation(citation)?,
+            citation: lowering::read_citation(citation, length)?,
         });
     }
     if let Some(input) = block.some("input").filter(|input| !input.view().is_empty()) {

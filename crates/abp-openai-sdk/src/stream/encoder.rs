@@ -286,6 +286,8 @@ impl Encoder {
                 let number = call.number;
                 self.chunk(choice, out, |out| {
                     put_call(number, out, |out| {
+                        // Clients expect a piece of the function with every piece of a call.
+                        out.put_object("function", |out| out.tag("arguments", ""));
                         assistant_out::put_signature(signature, out);
                     });
                 });

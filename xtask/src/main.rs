@@ -47,8 +47,9 @@ enum Task {
     },
     /// Translate a folder of recorded traffic, there and back, and fail on any silent loss.
     Corpus {
-        /// The folder: `<dialect>/{request,response,stream}/*`, with a `manifest.jsonl`.
-        folder: PathBuf,
+        /// The folder: `<dialect>/{request,response,stream}/*`, with a `manifest.jsonl`. The one
+        /// beside the checkout when omitted.
+        folder: Option<PathBuf>,
         /// How many offenders to name.
         #[arg(long, default_value_t = 25)]
         show: usize,
@@ -74,7 +75,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test => return test::run(),
         Task::Sdk => return sdk::run(),
         Task::Bench { name } => bench::start(&name)?,
-        Task::Corpus { folder, show } => return corpus::run(&folder, show),
+        Task::Corpus { folder, show } => return corpus::run(folder, show),
     }
     Ok(ExitCode::SUCCESS)
 }

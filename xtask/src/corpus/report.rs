@@ -102,7 +102,10 @@ impl Report {
             "{} exact, {} labelled, {} refused, {} silent, {} failed",
             sum.exact, sum.labelled, sum.refused, sum.silent, sum.failed
         ));
-        if sum.silent + sum.failed == 0 {
+        let passed = sum.exact + sum.labelled + sum.refused;
+        let failed = sum.silent + sum.failed;
+        say(format_args!("{passed} passed, {failed} failed, 0 skipped"));
+        if failed == 0 {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

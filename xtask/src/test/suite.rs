@@ -31,6 +31,11 @@ pub(super) const SUITES: &[Suite] = &[
         command: doc_tests,
     },
     Suite {
+        name: "corpus",
+        needs: &[CARGO],
+        command: corpus_tests,
+    },
+    Suite {
         name: "sdk",
         needs: &[CARGO],
         command: sdk_tests,
@@ -182,6 +187,17 @@ fn doc_tests() -> Runner {
     Runner {
         command,
         format: Format::Libtest,
+    }
+}
+
+/// Recorded traffic, there and back. It is no part of the repository; where it is absent the task says
+/// so and skips.
+fn corpus_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "corpus"]);
+    Runner {
+        command,
+        format: Format::Totals,
     }
 }
 

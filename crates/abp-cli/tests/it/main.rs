@@ -13,6 +13,8 @@ mod faults;
 #[cfg(test)]
 mod first_run;
 #[cfg(test)]
+mod hosts;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod sidecar;

@@ -36,7 +36,7 @@ impl ByteTranslator {
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let (translator, encoder) = (&mut self.translator, &mut self.encoder);
         each_event(&mut self.decoder, bytes, translator, |event| {
-            encoder.event(event.name, &event.data, out);
+            encoder.event(event.name.as_deref(), &event.data, out);
         });
     }
 
@@ -44,7 +44,7 @@ impl ByteTranslator {
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let (translator, encoder) = (&mut self.translator, &mut self.encoder);
         last_events(&mut self.decoder, translator, |event| {
-            encoder.event(event.name, &event.data, out);
+            encoder.event(event.name.as_deref(), &event.data, out);
         });
     }
 

@@ -1,5 +1,6 @@
 //! Streams: one event of the source becomes no, one or several events of the target.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abp_core::ir::{IrBlockStart, IrDelta, IrError, IrErrorKind, Leaf};
@@ -17,7 +18,7 @@ use crate::{Ledger, Options, TranslateError, codec};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEvent {
     /// Its name, where the dialect has names.
-    pub name: Option<&'static str>,
+    pub name: Option<Cow<'static, str>>,
     /// Its data: JSON, or a terminator.
     pub data: String,
 }
@@ -32,6 +33,8 @@ pub struct StreamTranslator {
     limits: Limits,
     restore: Restore,
     ledger: StreamLedger,
+    /// Source and target are the same, and nothing has to be undone: events pass as they are.
+    native: bool,
     over: bool,
 }
 
@@ -70,6 +73,7 @@ impl StreamTranslator {
                 wrapped: BTreeMap::new(),
             },
             ledger: StreamLedger::new(to),
+            native: from == to && *exchange == Exchange::default(),
             over: false,
         })
     }
@@ -81,6 +85,13 @@ impl StreamTranslator {
     pub fn event(&mut self, name: Option<&str>, data: &str) -> Vec<StreamEvent> {
         if self.over {
             return Vec::new();
+        }
+        if self.native {
+            self.ledger.enter_native();
+            return vec![StreamEvent {
+                name: name.map(|name| Cow::Owned(name.to_owned())),
+                data: data.to_owned(),
+            }];
         }
         if data.trim() == "[DONE]" {
             let mut deltas = Vec::new();
@@ -110,7 +121,9 @@ impl StreamTranslator {
             return Vec::new();
         }
         let mut deltas = Vec::new();
-        self.decoder.end(&mut deltas);
+        if !self.native {
+            self.decoder.end(&mut deltas);
+        }
         let events = self.write(None, deltas);
         self.over = true;
         events
@@ -163,7 +176,10 @@ impl StreamTranslator {
         self.ledger.enter(reader, &events, &notes, &held);
         events
             .into_iter()
-            .map(|WrittenEvent { name, data, .. }| StreamEvent { name, data })
+            .map(|WrittenEvent { name, data, .. }| StreamEvent {
+                name: name.map(Cow::Borrowed),
+                data,
+            })
             .collect()
     }
 }

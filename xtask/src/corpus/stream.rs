@@ -1,5 +1,7 @@
 //! Streams: piece by piece has to add up to the whole.
 
+use std::borrow::Cow;
+
 use abp_core::ir::{IrDelta, IrResponse};
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
 use abp_dialect::{Dialect, Exchange, Lowering, Reader, TargetProfile};
@@ -32,13 +34,13 @@ fn examine(bytes: &[u8], from: Dialect, to: Dialect) -> Result<Verdict, String> 
         let out = translator.event(name.as_deref(), data);
         written.extend(
             out.into_iter()
-                .map(|event| (event.name.map(str::to_owned), event.data)),
+                .map(|event| (event.name.map(Cow::into_owned), event.data)),
         );
     }
     let out = translator.end();
     written.extend(
         out.into_iter()
-            .map(|event| (event.name.map(str::to_owned), event.data)),
+            .map(|event| (event.name.map(Cow::into_owned), event.data)),
     );
     let ledger = translator.ledger();
     let unexplained =

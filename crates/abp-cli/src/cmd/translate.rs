@@ -85,7 +85,7 @@ impl Written {
                 let mut encoder =
                     abp_dialect::sse::SseEncoder::new(abp_dialect::sse::SseForm::Events);
                 for event in events {
-                    encoder.event(event.name, &event.data, &mut bytes);
+                    encoder.event(event.name.as_deref(), &event.data, &mut bytes);
                 }
                 bytes
             }
@@ -118,7 +118,7 @@ fn events_json(events: &[StreamEvent]) -> String {
     for event in events {
         writer.begin_object();
         writer.key("event");
-        match event.name {
+        match &event.name {
             Some(name) => writer.string(name),
             None => writer.raw("null"),
         }

@@ -76,6 +76,19 @@ impl StreamLedger {
         }
     }
 
+    /// Enters an event that passed as it was.
+    pub(crate) fn enter_native(&mut self) {
+        self.count(LedgerEntry {
+            action: Action::Kept,
+            source: Some(String::new()),
+            target: Some("/0".to_owned()),
+            label: None,
+            reason: None,
+            unsupported: false,
+            count: None,
+        });
+    }
+
     /// Counts an entry; returns its place.
     fn count(&mut self, mut entry: LedgerEntry) -> usize {
         // What was kept from an earlier event has no place in this one.

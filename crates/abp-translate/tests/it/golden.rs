@@ -38,6 +38,7 @@ fn translate(path: &Path, from: Dialect, to: Dialect) -> (String, Ledger) {
         let lines = events.iter().map(|event| {
             let name = event
                 .name
+                .as_deref()
                 .map_or_else(String::new, |name| format!("{name} "));
             format!("{name}{}\n", event.data)
         });

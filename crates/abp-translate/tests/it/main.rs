@@ -1,6 +1,8 @@
 //! Tests of the translation hub.
 
 #[cfg(test)]
+mod agents;
+#[cfg(test)]
 mod features;
 #[cfg(test)]
 mod golden;

@@ -175,7 +175,11 @@ fn read_tool_choice(choice: Item<'_>, settings: &mut IrSettings) -> Result<(), D
             native: choice.raw(),
         },
     };
-    word.taken();
+    // The name says it all: a target without this name has nothing else to say.
+    match mode {
+        IrToolChoiceMode::Named { .. } => word.structure(),
+        _ => word.taken(),
+    }
     settings.tool_choice = Some(IrToolChoice {
         mode,
         origin: choice.origin(),

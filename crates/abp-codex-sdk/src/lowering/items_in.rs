@@ -62,6 +62,7 @@ pub(crate) fn model_blocks(
 /// Reads the arguments of a call: JSON in a string, in theory.
 pub(super) fn read_arguments(arguments: Item<'_>) -> Result<IrToolInput, DialectError> {
     if arguments.kind() == Kind::Object {
+        arguments.note(How::Converted("json_in_text"));
         return Ok(IrToolInput::Json(arguments.raw()));
     }
     let text = arguments.text()?;

@@ -61,7 +61,7 @@ pub(crate) fn read_part(part: Item<'_>) -> Result<IrBlock, DialectError> {
 
 /// Reads a source that a text names.
 pub(crate) fn read_citation(annotation: Item<'_>) -> IrCitation {
-    let native = annotation.raw();
+    let native = annotation.vendor("annotations").value;
     let kind = annotation.tag_of("type");
     if kind.as_deref() != Some("url_citation") {
         return IrCitation {
@@ -73,8 +73,14 @@ pub(crate) fn read_citation(annotation: Item<'_>) -> IrCitation {
         };
     }
     let text = |key| annotation.some(key)?.text().ok();
-    let count = |key| annotation.some(key)?.count().ok();
-    let range = count("start_index").zip(count("end_index"));
+    let place = |key| {
+        annotation
+            .some(key)
+            .filter(|at| at.view().as_u64().is_some())
+    };
+    // Half a range is none.
+    let range = place("start_index").zip(place("end_index"));
+    let range = range.and_then(|(start, end)| start.count().ok().zip(end.count().ok()));
     IrCitation {
         url: text("url"),
         title: text("title"),

@@ -155,7 +155,10 @@ fn write_image(
     out: &mut Lowering<'_>,
 ) {
     match &media.data {
-        IrMediaData::FileId(id) if !same_vendor(out.source()) => refuse_file(id, out),
+        IrMediaData::FileId(id) if !same_vendor(out.source()) => {
+            drop_media_type(media, out);
+            refuse_file(id, out);
+        }
         IrMediaData::Base64(_) | IrMediaData::Url(_) | IrMediaData::FileId(_) => {
             out.object(|out| {
                 out.tag("type", "input_image");
@@ -176,7 +179,10 @@ fn write_document(
 ) {
     let as_text = || How::degraded("document_as_text", "documents of text are files here");
     match &media.data {
-        IrMediaData::FileId(id) if !same_vendor(out.source()) => refuse_file(id, out),
+        IrMediaData::FileId(id) if !same_vendor(out.source()) => {
+            drop_media_type(media, out);
+            refuse_file(id, out);
+        }
         IrMediaData::Base64(_) | IrMediaData::Url(_) | IrMediaData::FileId(_) => {
             out.object(|out| {
                 out.tag("type", "input_file");

@@ -391,7 +391,8 @@ impl Encoder {
     fn append(&mut self, block: u32, text: &Leaf<String>, out: &mut EventSink<'_>) {
         self.announce_part(block, out);
         let Some(&(at, number)) = self.places.get(&block) else {
-            return;
+            let reason = "it belongs to a block that has no form";
+            return drop_part(text.origin, "foreign_block", reason, out);
         };
         let Some(item) = self.items.get_mut(at) else {
             return;
@@ -420,7 +421,8 @@ impl Encoder {
             );
         }
         let Some(&(at, number)) = self.places.get(&block) else {
-            return;
+            let reason = "it belongs to a block that has no form";
+            return drop_part(citation.native.origin, "foreign_block", reason, out);
         };
         let Some(item) = self.items.get_mut(at) else {
             return;

@@ -181,6 +181,9 @@ pub(super) fn write_document(
             part.write("text", out, |out| {
                 out.put_as("text", &text.value, &[text.origin], &how);
             });
+            if let Some(media_type) = &media.media_type {
+                out.drop(media_type.origin, "media_type", "text has no media type");
+            }
             untitled(out);
         }
         IrMediaData::Blocks(blocks) => {

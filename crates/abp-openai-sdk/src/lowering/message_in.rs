@@ -232,15 +232,19 @@ pub(crate) fn read_citation(annotation: Item<'_>) -> Result<IrCitation, DialectE
         });
     };
     shape(annotation, &["type"]);
-    let (start, end) = (
-        named.opt_count("start_index")?,
-        named.opt_count("end_index")?,
-    );
+    // Half a range is none.
+    let range = match named.some("start_index").zip(named.some("end_index")) {
+        Some((start, end)) => Some(IrRange {
+            start: start.count()?,
+            end: end.count()?,
+        }),
+        None => None,
+    };
     Ok(IrCitation {
         url: named.opt_text("url")?,
         title: named.opt_text("title")?,
         quote: named.opt_text("content")?,
-        range: start.zip(end).map(|(start, end)| IrRange { start, end }),
+        range,
         native: Leaf::new(
             RawJson::trusted(annotation.view().raw()),
             annotation.origin(),
@@ -336,6 +340,7 @@ fn arguments(call: Item<'_>) -> Result<IrToolInput, DialectError> {
     };
     if item.kind() == Kind::Object {
         // Some local servers forget the string around them.
+        item.note(How::Converted("json_in_text"));
         return Ok(IrToolInput::Json(item.raw()));
     }
     let text = item.text()?;

@@ -7,4 +7,6 @@ mod features;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod mutation;
+#[cfg(test)]
 mod rows;

@@ -26,8 +26,29 @@ fn sources(extension: &str) -> Vec<(Dialect, PathBuf)> {
             }
         }
     }
+    if std::env::var_os("ABP_MUTATIONS").is_some() {
+        found.extend(recorded(extension));
+    }
     found.sort_by(|left, right| left.1.cmp(&right.1));
     found
+}
+
+/// Recorded traffic, for longer runs.
+fn recorded(extension: &str) -> Vec<(Dialect, PathBuf)> {
+    let Some(shared) = abp_testkit::shared_dir() else {
+        return Vec::new();
+    };
+    let names = ["openai-chat", "openai-responses", "anthropic", "gemini"];
+    let folders = names.iter().flat_map(|name| {
+        let dialect: Dialect = name.parse().unwrap();
+        let place = shared.join("corpus").join(name);
+        ["request", "response", "stream"].map(|kind| (dialect, place.join(kind)))
+    });
+    folders
+        .filter_map(|(dialect, folder)| Some((dialect, fs::read_dir(folder).ok()?)))
+        .flat_map(|(dialect, files)| files.map(move |file| (dialect, file.unwrap().path())))
+        .filter(|(_, path)| path.extension().is_some_and(|known| known == extension))
+        .collect()
 }
 
 /// Numbers that look random and are the same each time.

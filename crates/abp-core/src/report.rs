@@ -158,8 +158,9 @@ pub struct EnforcedRule {
 pub struct EnforcementReport {
     /// The rules, in the order of the profile.
     pub rules: Vec<EnforcedRule>,
-    /// What kept the backend's processes from outliving the run, e.g. `pid_namespace`; `null` where
-    /// it had none.
+    /// What kept the backend's processes from outliving the run, e.g. `pid_namespace`; absent where it
+    /// had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub contained_by: Option<String>,
 }
 

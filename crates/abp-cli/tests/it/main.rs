@@ -20,3 +20,5 @@ mod plans;
 mod sidecar;
 #[cfg(test)]
 mod signals;
+#[cfg(test)]
+mod translate;

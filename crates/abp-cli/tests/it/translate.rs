@@ -1,0 +1,146 @@
+//! `abp translate` and `abp matrix`.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Ran};
+
+fn chat() -> Value {
+    json!({
+        "model": "gpt-4.1",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+        "max_tokens": 64,
+        "logit_bias": {"1": 1}
+    })
+}
+
+#[test]
+fn the_document_alone_or_with_its_ledger() {
+    let desk = Desk::new();
+    desk.write("request.json", chat().to_string());
+    let plain = desk.abp(&["translate", "--to", "claude", "request.json"]);
+    assert_eq!(plain.status, 0, "{}", plain.stderr);
+    let output: Value = serde_json::from_str(&plain.stdout).unwrap();
+    assert_eq!(output["system"], "Be brief.");
+
+    let report = desk.abp(&[
+        "translate",
+        "--to",
+        "claude",
+        "--report",
+        "json",
+        "request.json",
+    ]);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert_eq!(report["output"], output);
+    assert_eq!(report["fidelity"], "lossy_labeled");
+    let ledger = report["ledger"].as_array().unwrap();
+    let dropped = ledger.iter().find(|entry| entry["source"] == "/logit_bias");
+    assert_eq!(dropped.unwrap()["action"], "dropped", "{ledger:?}");
+
+    let table = desk.abp(&[
+        "translate",
+        "--to",
+        "claude",
+        "--report",
+        "table",
+        "request.json",
+    ]);
+    assert!(
+        table.stdout.contains("dropped     /logit_bias"),
+        "{}",
+        table.stdout
+    );
+}
+
+#[test]
+fn losses_can_be_refused() {
+    let desk = Desk::new();
+    desk.write("request.json", chat().to_string());
+    let refused = desk.abp(&[
+        "translate",
+        "--to",
+        "claude",
+        "--on-loss",
+        "reject",
+        "request.json",
+    ]);
+    assert_eq!(refused.status, 3);
+    assert!(refused.stdout.is_empty());
+    assert!(refused.stderr.contains("/logit_bias"), "{}", refused.stderr);
+}
+
+#[test]
+fn what_is_no_vendors_document_is_a_clear_error() {
+    let desk = Desk::new();
+    for (content, status, says) in [
+        ("{", 1, "not readable as JSON"),
+        ("{\"hello\": 1}", 2, "--from"),
+        ("[]", 2, "--from"),
+    ] {
+        desk.write("request.json", content);
+        let ran = desk.abp(&["translate", "--to", "claude", "request.json"]);
+        assert_eq!(ran.status, status, "{content}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{content}: {}", ran.stderr);
+    }
+}
+
+/// A stream is translated while it comes, and one that breaks off does not end like a whole one.
+#[test]
+fn a_stream_from_standard_input() {
+    let desk = Desk::new();
+    let chunk = |delta: Value, finish: Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [choice]});
+        format!("data: {chunk}\n\n")
+    };
+    let begun = chunk(json!({"role": "assistant", "content": "Hel"}), Value::Null);
+    let ended = chunk(json!({}), json!("stop")) + "data: [DONE]\n\n";
+    for (source, last) in [(begun.clone() + &ended, "end_turn"), (begun, "max_tokens")] {
+        let arguments = [
+            "translate",
+            "--from",
+            "openai",
+            "--to",
+            "claude",
+            "--kind",
+            "stream",
+        ];
+        let mut child = desk
+            .command(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(source.as_bytes())
+            .unwrap();
+        let ran = Ran::new(child.wait_with_output().unwrap());
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(
+            ran.stdout.starts_with("event: message_start\n"),
+            "{}",
+            ran.stdout
+        );
+        assert!(ran.stdout.contains("\"Hel\""), "{}", ran.stdout);
+        let reason = format!("\"stop_reason\":\"{last}\"");
+        assert!(ran.stdout.contains(&reason), "{last}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn the_matrix_gives_its_reasons() {
+    let desk = Desk::new();
+    let ran = desk.abp(&["matrix", "--from", "openai", "--to", "codex"]);
+    assert!(ran.stdout.contains("x stop_sequences"), "{}", ran.stdout);
+    let (status, rules) = desk.json(&["matrix"]);
+    assert_eq!(status, 0);
+    assert!(rules["rules"].as_array().unwrap().len() > 300);
+}

@@ -22,7 +22,7 @@ use crate::schema::Blocked;
 
 /// How many events one statement inserts: as many as fit, largest first.
 static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
-    [64, 8, 1].map(|rows| {
+    [256, 16, 1].map(|rows| {
         let values = vec!["(?, ?, ?)"; rows].join(", ");
         let statement = format!("INSERT INTO events (run, seq, json) VALUES {values}");
         (rows, statement.into())

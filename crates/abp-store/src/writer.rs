@@ -29,7 +29,7 @@ const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// The most commands that one transaction takes.
 const MAX_BATCH: usize = 4096;
 /// How much is written before the write-ahead file is emptied into the database.
-const CHECKPOINT_BYTES: usize = 4 * 1024 * 1024;
+const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
 /// What a transaction writes besides its content: pages are written whole.
 const COMMIT_OVERHEAD: usize = 16 * 1024;
 /// How often a failed store is tried again on behalf of ordinary writes.

@@ -32,7 +32,8 @@ fn write_whole(path: &Path, document: &[u8]) -> io::Result<()> {
         .parent()
         .ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(directory)?;
-    let partial = path.with_extension("json.partial");
+    // Another process may be writing the same copy: it looks after receipts without one.
+    let partial = path.with_extension(format!("json.{}.partial", Uuid::new_v4().simple()));
     let written = (|| {
         let mut file = File::create(&partial)?;
         file.write_all(document)?;

@@ -134,7 +134,9 @@ fn nothing_is_run_before_the_real_capabilities_are_known_to_suffice() {
         let (status, receipt) = run(&desk, more);
         assert_ne!(status, 0);
         assert_eq!(receipt["error"]["code"], code, "{receipt:#}");
-        assert!(!desk.path("seen.json").exists(), "the run was sent");
+        // The script makes the file when its input ends, too; then there is nothing in it.
+        let seen = std::fs::read(desk.path("seen.json")).unwrap_or_default();
+        assert!(seen.trim_ascii().is_empty(), "the run was sent");
     }
 }
 

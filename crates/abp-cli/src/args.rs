@@ -107,7 +107,7 @@ pub(crate) struct RunArgs {
     /// A vendor setting, e.g. `abp.mode=passthrough`; the value is JSON, or else a string.
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) params: Vec<(String, String)>,
-    /// An environment variable for the agent.
+    /// An environment variable for what the agent starts; it travels in the work order.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = key_value)]
     pub(crate) env: Vec<(String, String)>,
     #[command(flatten)]

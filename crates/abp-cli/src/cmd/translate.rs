@@ -3,7 +3,10 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use abp_dialect::{Dialect, DialectDetector, DocumentKind, Exchange, Signals, TargetProfile};
+use abp_dialect::{
+    Dialect, DialectDetector, DialectValidator, DocumentKind, Exchange, IssueSeverity, Signals,
+    TargetProfile,
+};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_json::{Limits, Tape};
 use abp_translate::{
@@ -30,6 +33,7 @@ pub(crate) fn run(args: &TranslateArgs, output: &mut Output) -> Result<ExitStatu
     }
     let bytes = input::read(&args.file)?;
     let (from, kind) = recognise(args, &bytes)?;
+    warn_of_defects(&bytes, from, kind, output);
     let done = translate(args, &bytes, from, args.to, kind)?;
     if args.on_loss == OnLoss::Reject {
         done.ledger.require_lossless()?;
@@ -231,6 +235,34 @@ fn recognise(args: &TranslateArgs, bytes: &[u8]) -> Result<(Dialect, TranslateKi
             DocumentKind::Error => TranslateKind::Error,
         });
     Ok((from, kind))
+}
+
+/// Tells what the source's own vendor would refuse it for; it is translated all the same.
+fn warn_of_defects(bytes: &[u8], from: Dialect, kind: TranslateKind, output: &mut Output) {
+    let kind = match kind {
+        TranslateKind::Request => DocumentKind::Request,
+        TranslateKind::Response => DocumentKind::Response,
+        TranslateKind::Error => DocumentKind::Error,
+        TranslateKind::Stream => return,
+    };
+    // What cannot be read is an error of the translation itself.
+    let (Ok(tape), Some(codec)) = (
+        Tape::parse(bytes, &Limits::default()),
+        abp_translate::codec(from),
+    ) else {
+        return;
+    };
+    let names = codec.rules(&TargetProfile::default()).tool_name;
+    for issue in DialectValidator::new(from, names).validate(kind, tape.root()) {
+        if issue.severity == IssueSeverity::Error {
+            let place = if issue.pointer.is_empty() {
+                "the document"
+            } else {
+                &issue.pointer
+            };
+            output.warn(&format!("{place}: {}", issue.problem));
+        }
+    }
 }
 
 /// Events start with a field or a comment, JSON does not.

@@ -87,6 +87,28 @@ fn what_is_no_vendors_document_is_a_clear_error() {
     }
 }
 
+/// The vendor would refuse it; the translation is given, and the reason told.
+#[test]
+fn defects_of_the_source_are_told() {
+    let desk = Desk::new();
+    let mut request = chat();
+    request["messages"] = json!([]);
+    desk.write("request.json", request.to_string());
+    let arguments = [
+        "translate",
+        "--from",
+        "openai",
+        "--to",
+        "claude",
+        "request.json",
+    ];
+    let ran = desk.abp(&arguments);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: /messages"), "{}", ran.stderr);
+    desk.write("request.json", chat().to_string());
+    assert_eq!(desk.abp(&arguments).stderr, "");
+}
+
 /// A stream is translated while it comes, and one that breaks off does not end like a whole one.
 #[test]
 fn a_stream_from_standard_input() {

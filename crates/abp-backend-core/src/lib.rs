@@ -4,13 +4,20 @@
 //! once. Everything it does to the outside goes through its [`RunContext`]: events, files, tools. The
 //! context can only be made from a confirmed plan, and every request of the backend is answered by
 //! the host, which asks the policy first.
+//!
+//! An [`Upstream`] is something else: a model's API, which takes a vendor's bytes and gives bytes back.
 
 mod backend;
 mod cancel;
 mod context;
+mod upstream;
 
 pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
     Emission, EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput,
+};
+pub use upstream::{
+    ModelBody, ModelCall, ModelOperation, ModelReply, StoredAction, Upstream, UpstreamDescriptor,
+    UpstreamError,
 };

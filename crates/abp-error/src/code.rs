@@ -170,6 +170,18 @@ error_codes! {
     BackendTimeout = "BACKEND_TIMEOUT", Backend, 504, BackendUnavailable,
         "The backend did not finish within the time allowed.",
         "Raise --timeout, or find out with --debug where the backend is waiting.";
+    BackendConnectTimeout = "BACKEND_CONNECT_TIMEOUT", Backend, 504, BackendUnavailable,
+        "No connection to the vendor came about in time.",
+        "Check the upstream's base_url and the network; raise its connect_timeout_ms if it is far away.";
+    BackendFirstByteTimeout = "BACKEND_FIRST_BYTE_TIMEOUT", Backend, 504, BackendUnavailable,
+        "The vendor took the request and did not begin to answer in time.",
+        "Raise the upstream's first_byte_timeout_secs for models that think long, or use another upstream.";
+    BackendStalled = "BACKEND_STALLED", Backend, 504, BackendUnavailable,
+        "The vendor began to answer and then sent nothing more.",
+        "Repeat the request; raise the upstream's idle_timeout_secs if its pauses are normal.";
+    BackendBrokenAnswer = "BACKEND_BROKEN_ANSWER", Backend, 502, BackendUnavailable,
+        "The vendor's answer broke off or cannot be used.",
+        "Repeat the request. What came before the break was delivered, and is not the whole answer.";
     BackendCrashed = "BACKEND_CRASHED", Backend, 502, RunFailed,
         "The backend ended without a result.",
         "Read the receipt's trace and the backend's log; the run can be repeated safely because the source was not changed.";
@@ -200,6 +212,15 @@ error_codes! {
     PolicyDenied = "POLICY_DENIED", Policy, 403, PolicyDenied,
         "The policy forbids the action.",
         "The context names the rule; change the policy if the action is wanted.";
+    Unauthenticated = "UNAUTHENTICATED", Policy, 401, PolicyDenied,
+        "The request has no key of this backplane, or one that it does not know.",
+        "Send a key from `abp keys create` where the vendor's client sends its own; vendors' keys are not taken.";
+    OriginDenied = "ORIGIN_DENIED", Policy, 403, PolicyDenied,
+        "The request is for a host, or from a page, that is not allowed.",
+        "Use the address the server printed, or add the name to allowed_hosts or allowed_origins.";
+    ModelNotAllowed = "MODEL_NOT_ALLOWED", Policy, 403, PolicyDenied,
+        "The key may not use the model.",
+        "Use a model the key allows (`abp models`), or give the key another list of models.";
     PolicyInvalid = "POLICY_INVALID", Policy, 400, Usage,
         "The policy cannot be compiled.",
         "Correct the pattern named in the context.";
@@ -281,6 +302,15 @@ error_codes! {
     RateLimitExceeded = "RATE_LIMIT_EXCEEDED", Limit, 429, BudgetExceeded,
         "The caller sends more requests than its key allows.",
         "Wait for the time given in the error's context.";
+    RequestTooLarge = "REQUEST_TOO_LARGE", Limit, 413, BudgetExceeded,
+        "The request is larger than the server takes.",
+        "Send less, or raise max_body_mb.";
+    RequestTimeout = "REQUEST_TIMEOUT", Limit, 408, BudgetExceeded,
+        "The request did not arrive in full in time.",
+        "Send it again; raise body_timeout_secs if the connection is slow.";
+    Overloaded = "OVERLOADED", Limit, 503, BackendUnavailable,
+        "The server has as much to do as it takes at once.",
+        "Wait for the time given in Retry-After and send the request again.";
     CircuitBreakerOpen = "CIRCUIT_BREAKER_OPEN", Limit, 503, BackendUnavailable,
         "The backend failed too often and is left alone for a while.",
         "Wait for the time given in the context, or use another backend.";
@@ -296,6 +326,15 @@ error_codes! {
     SidecarSpawnFailed = "SIDECAR_SPAWN_FAILED", Backend, 503, BackendUnavailable,
         "The sidecar's process could not be started.",
         "Check the configured command and that it can be executed.";
+    NotFound = "NOT_FOUND", Config, 404, Usage,
+        "There is nothing under that address or id.",
+        "Check the address; GET /protocol lists what there is.";
+    MethodNotAllowed = "METHOD_NOT_ALLOWED", Config, 405, Usage,
+        "The address does not take this method.",
+        "GET /protocol lists the methods of each address.";
+    UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", Config, 415, Usage,
+        "The body is not sent as JSON, or is compressed.",
+        "Send content-type: application/json and no content-encoding.";
     Internal = "INTERNAL", Internal, 500, RunFailed,
         "The backplane itself failed.",
         "This is a defect: please report it with the receipt and the output of --debug.";

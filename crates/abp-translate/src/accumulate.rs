@@ -218,7 +218,7 @@ fn replace<T: Clone>(known: &mut Option<T>, new: Option<&T>) {
 }
 
 /// Takes over every count that the newer usage has.
-fn merge_usage(sum: &mut IrUsage, new: &IrUsage) {
+pub(crate) fn merge_usage(sum: &mut IrUsage, new: &IrUsage) {
     let IrUsage {
         input_tokens,
         output_tokens,

@@ -1,5 +1,6 @@
 //! Streams as bytes: what comes from one vendor's socket, as it goes to another vendor's client.
 
+use abp_core::ir::IrError;
 use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
 use abp_dialect::{Dialect, DialectError, Exchange};
 use abp_json::{Limits, Tape};
@@ -40,12 +41,38 @@ impl ByteTranslator {
         });
     }
 
-    /// The source has ended: appends the end of the target.
+    /// The source has ended: appends the end of the target. A source that did not come to its own end
+    /// ends in an error.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let (translator, encoder) = (&mut self.translator, &mut self.encoder);
-        last_events(&mut self.decoder, translator, |event| {
+        let mut sink = |event: StreamEvent| {
             encoder.event(event.name.as_deref(), &event.data, out);
-        });
+        };
+        unfinished_events(&mut self.decoder, translator, &mut sink);
+        translator.end_or_fail().into_iter().for_each(sink);
+    }
+
+    /// The source does not go on: appends the error in the target's form.
+    pub fn interrupt(&mut self, error: IrError, out: &mut Vec<u8>) {
+        for event in self.translator.interrupt(error) {
+            self.encoder.event(event.name.as_deref(), &event.data, out);
+        }
+    }
+
+    /// Appends a sign of life that says nothing.
+    pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
+        self.encoder.comment("keep-alive", out);
+    }
+
+    /// The translator of the events.
+    #[must_use]
+    pub fn events(&self) -> &StreamTranslator {
+        &self.translator
+    }
+
+    /// The translator of the events, to be told more.
+    pub fn events_mut(&mut self) -> &mut StreamTranslator {
+        &mut self.translator
     }
 
     /// What became of every part of the events so far.
@@ -73,7 +100,8 @@ pub fn translate_stream(
     each_event(&mut decoder, source, &mut translator, |event| {
         events.push(event);
     });
-    last_events(&mut decoder, &mut translator, |event| events.push(event));
+    unfinished_events(&mut decoder, &mut translator, |event| events.push(event));
+    events.extend(translator.end());
     Ok((events, translator.ledger()))
 }
 
@@ -97,7 +125,8 @@ fn each_event(
     }
 }
 
-fn last_events(
+/// The event that the bytes broke off in, where it is whole all the same.
+fn unfinished_events(
     decoder: &mut SseDecoder,
     translator: &mut StreamTranslator,
     mut sink: impl FnMut(StreamEvent),
@@ -106,7 +135,6 @@ fn last_events(
     while let Ok(Some(event)) = rest.next_event() {
         one(&event, translator).into_iter().for_each(&mut sink);
     }
-    translator.end().into_iter().for_each(sink);
 }
 
 fn one(event: &SseEvent<'_>, translator: &mut StreamTranslator) -> Vec<StreamEvent> {

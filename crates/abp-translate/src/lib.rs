@@ -15,6 +15,7 @@ mod prepare;
 mod reasoning;
 mod stream;
 mod translate;
+mod watch;
 
 pub use accumulate::Accumulator;
 pub use agent::{map_response, map_work_order};
@@ -24,8 +25,9 @@ pub use exchange::restore_response;
 pub use ledger::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED};
 pub use prepare::prepare;
 pub use reasoning::{KeptReasoning, Recovered, kept_reasoning, needed_reasoning, recover};
-pub use stream::{StreamEvent, StreamTranslator};
+pub use stream::{StreamEvent, StreamSummary, StreamTranslator};
 pub use translate::{
     Options, TranslateError, Translation, read_request, translate_error, translate_request,
     translate_request_with, translate_response, write_request,
 };
+pub use watch::{StreamWatch, usage_of};

@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use abp_core::ir::{IrBlockStart, IrDelta, IrError, IrErrorKind, Leaf};
+use abp_core::ir::{IrBlockStart, IrDelta, IrError, IrErrorKind, IrFinishReason, IrUsage, Leaf};
 use abp_dialect::{
     Dialect, DialectError, EventSink, Exchange, Note, Reader, StreamDecoder, StreamEncoder,
     TargetProfile, WrittenEvent,
 };
 use abp_json::{Limits, Tape};
 
+use crate::accumulate::merge_usage;
 use crate::exchange::{note, restore_name, unwrap_input};
 use crate::ledger::StreamLedger;
-use crate::{Ledger, Options, TranslateError, codec};
+use crate::{Accumulator, Ledger, Options, TranslateError, codec};
 
 /// An event of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,32 @@ pub struct StreamTranslator {
     /// Source and target are the same, and nothing has to be undone: events pass as they are.
     native: bool,
     over: bool,
+    summary: StreamSummary,
+    /// Puts the answer together besides, where somebody wants to keep it.
+    gathered: Option<Accumulator>,
+}
+
+/// What is known of a stream besides its events.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StreamSummary {
+    /// The token counts so far.
+    pub usage: Option<IrUsage>,
+    /// The source told of its end, and it was no error.
+    pub complete: bool,
+    /// The error it ended in.
+    pub error: Option<IrError>,
+}
+
+impl StreamSummary {
+    /// Takes a piece of the source into account.
+    pub(crate) fn see(&mut self, delta: &IrDelta) {
+        match delta {
+            IrDelta::Usage(usage) => merge_usage(self.usage.get_or_insert_default(), usage),
+            IrDelta::End => self.complete = true,
+            IrDelta::Error(error) => self.error = Some(error.clone()),
+            _ => {}
+        }
+    }
 }
 
 impl std::fmt::Debug for StreamTranslator {
@@ -75,13 +102,31 @@ impl StreamTranslator {
             ledger: StreamLedger::new(to),
             native: from == to && *exchange == Exchange::default(),
             over: false,
+            summary: StreamSummary::default(),
+            gathered: None,
         })
+    }
+
+    /// Also puts the answer together, as the source gave it.
+    pub fn gather(&mut self) {
+        self.gathered = Some(Accumulator::default());
+    }
+
+    /// The answer put together so far, where that was asked for.
+    pub fn take_gathered(&mut self) -> Option<Accumulator> {
+        self.gathered.take()
+    }
+
+    /// What is known of the stream so far.
+    #[must_use]
+    pub fn summary(&self) -> &StreamSummary {
+        &self.summary
     }
 
     /// Translates one event: its name, where it has one, and its data.
     ///
-    /// What is no event of the dialect ends the stream: the caller gets the target's error, and
-    /// [`StreamTranslator::is_over`] tells so.
+    /// Data that is no JSON is left out, and the ledger says so. What is no event of the dialect ends
+    /// the stream: the caller gets the target's error, and [`StreamTranslator::is_over`] tells so.
     pub fn event(&mut self, name: Option<&str>, data: &str) -> Vec<StreamEvent> {
         if self.over {
             return Vec::new();
@@ -101,7 +146,10 @@ impl StreamTranslator {
         let limits = self.limits;
         let tape = match Tape::parse_str(data, &limits) {
             Ok(tape) => tape,
-            Err(error) => return self.fail(&DialectError::Json(error)),
+            Err(_) => {
+                self.ledger.enter_malformed();
+                return Vec::new();
+            }
         };
         let reader = Reader::new(&tape);
         let mut deltas = Vec::new();
@@ -115,14 +163,33 @@ impl StreamTranslator {
         }
     }
 
-    /// The source's bytes have ended.
+    /// The source's bytes have ended. What it left open is closed, as incomplete.
     pub fn end(&mut self) -> Vec<StreamEvent> {
+        let deltas = self.last_deltas();
+        self.end_with(deltas)
+    }
+
+    /// The source's bytes have ended, for a caller that waits: a source that did not come to its own
+    /// end ends in an error, so that nobody takes it for an answer.
+    pub fn end_or_fail(&mut self) -> Vec<StreamEvent> {
+        let deltas = self.last_deltas();
+        if deltas.iter().any(breaks_off) {
+            return self.interrupt(server_error("the upstream's stream broke off".to_owned()));
+        }
+        self.end_with(deltas)
+    }
+
+    fn last_deltas(&mut self) -> Vec<IrDelta> {
+        let mut deltas = Vec::new();
+        if !self.native && !self.over {
+            self.decoder.end(&mut deltas);
+        }
+        deltas
+    }
+
+    fn end_with(&mut self, deltas: Vec<IrDelta>) -> Vec<StreamEvent> {
         if self.over {
             return Vec::new();
-        }
-        let mut deltas = Vec::new();
-        if !self.native {
-            self.decoder.end(&mut deltas);
         }
         let events = self.write(None, deltas);
         self.over = true;
@@ -134,16 +201,15 @@ impl StreamTranslator {
         if self.over {
             return Vec::new();
         }
-        let error = IrError {
-            kind: IrErrorKind::Server,
-            status: None,
-            message: format!("the upstream's stream cannot be read: {problem}").into(),
-            native: None,
-            code: None,
-            param: None,
-            request_id: None,
-            vendor: Vec::new(),
-        };
+        let message = format!("the upstream's stream cannot be read: {problem}");
+        self.interrupt(server_error(message))
+    }
+
+    /// The answer does not go on: ends the stream with this error in the target's form.
+    pub fn interrupt(&mut self, error: IrError) -> Vec<StreamEvent> {
+        if self.over {
+            return Vec::new();
+        }
         let events = self.write(None, vec![IrDelta::Error(error)]);
         self.over = true;
         events
@@ -166,6 +232,10 @@ impl StreamTranslator {
         let mut sink = EventSink::new(source, self.to, &self.profile);
         let mut notes = Vec::new();
         for delta in deltas {
+            self.summary.see(&delta);
+            if let Some(gathered) = &mut self.gathered {
+                gathered.push(&delta);
+            }
             for delta in self.restore.delta(delta, &mut sink, &mut notes) {
                 self.over |= matches!(delta, IrDelta::Error(_));
                 self.encoder.delta(&delta, &mut sink);
@@ -181,6 +251,25 @@ impl StreamTranslator {
                 data,
             })
             .collect()
+    }
+}
+
+/// Whether a decoder closes what its source left open.
+fn breaks_off(delta: &IrDelta) -> bool {
+    matches!(delta, IrDelta::Finish { finish, .. }
+        if finish.reason == IrFinishReason::Incomplete && finish.native.is_none())
+}
+
+fn server_error(message: String) -> IrError {
+    IrError {
+        kind: IrErrorKind::Server,
+        status: None,
+        message: message.into(),
+        native: None,
+        code: None,
+        param: None,
+        request_id: None,
+        vendor: Vec::new(),
     }
 }
 

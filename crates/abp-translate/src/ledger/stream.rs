@@ -89,6 +89,19 @@ impl StreamLedger {
         });
     }
 
+    /// Enters an event that is no JSON, and was left out.
+    pub(crate) fn enter_malformed(&mut self) {
+        self.count(LedgerEntry {
+            action: Action::Dropped,
+            source: Some(String::new()),
+            target: None,
+            label: Some(Cow::Borrowed("malformed_event")),
+            reason: Some(Cow::Borrowed("the event's data is not JSON")),
+            unsupported: false,
+            count: None,
+        });
+    }
+
     /// Counts an entry; returns its place.
     fn count(&mut self, mut entry: LedgerEntry) -> usize {
         // What was kept from an earlier event has no place in this one.

@@ -10,3 +10,5 @@ mod golden;
 mod mutation;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod watch;

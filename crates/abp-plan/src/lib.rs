@@ -4,9 +4,12 @@
 //! the chosen backend is open and its manifest is certain, [`RunPlan::confirm`] repeats the decisions
 //! on the real manifest and yields the [`ConfirmedPlan`]. A run can be given nothing else, and nothing
 //! but this crate can make one: what was decided here is what is dispatched.
+//!
+//! [`plan_exchange`] does the same for one request to a model's API.
 
 mod confirm;
 mod error;
+mod exchange;
 mod lower;
 mod payload;
 mod plan;
@@ -16,5 +19,6 @@ pub use abp_core::PlanReport;
 pub use abp_projection::Candidate;
 pub use confirm::ConfirmedPlan;
 pub use error::PlanError;
+pub use exchange::{Asked, ExchangePlan, ExchangeTarget, plan_exchange, reasoning_to_find};
 pub use payload::Payload;
-pub use plan::{ModelTarget, PlanSettings, RunPlan, plan};
+pub use plan::{ModelTarget, OnLoss, PlanSettings, RunPlan, plan};

@@ -93,7 +93,7 @@ fn lower(
 }
 
 /// Refuses what the order does not allow to be lost.
-fn judge(on_loss: OnLoss, backend: &str, ledger: &Ledger) -> Result<(), PlanError> {
+pub(crate) fn judge(on_loss: OnLoss, backend: &str, ledger: &Ledger) -> Result<(), PlanError> {
     let refused = match on_loss {
         OnLoss::Label => false,
         OnLoss::Default => ledger.fidelity() == FidelityLevel::Unsupported,
@@ -110,7 +110,7 @@ fn judge(on_loss: OnLoss, backend: &str, ledger: &Ledger) -> Result<(), PlanErro
 }
 
 /// An entry as the receipt carries it; what was merely kept is not told.
-fn loss(entry: &LedgerEntry) -> Option<Loss> {
+pub(crate) fn loss(entry: &LedgerEntry) -> Option<Loss> {
     let kind = match entry.action {
         Action::Kept | Action::Synthesised => return None,
         Action::Renamed if entry.label.as_deref() == Some(STRUCTURE) => return None,

@@ -220,9 +220,10 @@ fn requirements(
 }
 
 /// What to do where a model's dialect cannot carry something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnLoss {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnLoss {
     /// Go on with a label, unless the request would be another one.
+    #[default]
     Default,
     /// Go on with a label whatever is lost.
     Label,

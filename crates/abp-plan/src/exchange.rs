@@ -1,0 +1,219 @@
+//! One request to a model's API: carried as it is, or negotiated, emulated and written in another
+//! dialect.
+
+use std::borrow::Cow;
+
+use abp_capability::{infer, negotiate};
+use abp_core::ir::{IrConversation, IrResponseFormatKind};
+use abp_core::{
+    CapabilityManifest, EmulationReport, EnforcementLevel, ExecutionMode, NegotiationResult,
+};
+use abp_dialect::{Dialect, Exchange, TargetProfile};
+use abp_emulation::{EmulationEngine, PostProcessor};
+use abp_json::Limits;
+use abp_projection::{Demands, Evaluation};
+use abp_translate::{
+    Ledger, Options, Recovered, TranslateError, needed_reasoning, read_request, recover,
+    translate_request_with,
+};
+
+use crate::PlanError;
+use crate::lower::judge;
+use crate::plan::OnLoss;
+
+/// A request as it came.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'r> {
+    /// Its dialect.
+    pub dialect: Dialect,
+    /// Its body.
+    pub request: &'r [u8],
+    /// What to do where something would be lost.
+    pub on_loss: OnLoss,
+}
+
+/// The model's API it is to go to.
+#[derive(Debug, Clone, Copy)]
+pub struct ExchangeTarget<'t> {
+    /// Its name.
+    pub upstream: &'t str,
+    /// The dialect it is asked in.
+    pub dialect: Dialect,
+    /// What is known of it; its model where that is another one than the caller named.
+    pub profile: &'t TargetProfile,
+    /// What it can do.
+    pub manifest: &'t CapabilityManifest,
+}
+
+/// A request ready to be sent, and everything its answer's translation has to know.
+#[derive(Debug)]
+pub struct ExchangePlan<'r> {
+    mode: ExecutionMode,
+    body: Cow<'r, [u8]>,
+    ledger: Ledger,
+    exchange: Exchange,
+    negotiation: NegotiationResult,
+    emulation: EmulationReport,
+    post: PostProcessor,
+}
+
+/// Plans an exchange. Where caller and upstream speak the same dialect, and the model keeps its name,
+/// the request is carried as it is and not looked into.
+///
+/// # Errors
+/// Fails, before anything is sent, where the request cannot be read, the upstream cannot do what it
+/// asks for, or more would be lost than the caller allows.
+pub fn plan_exchange<'r>(
+    asked: Asked<'r>,
+    target: ExchangeTarget<'_>,
+    recovered: &Recovered,
+    engine: &EmulationEngine,
+) -> Result<ExchangePlan<'r>, PlanError> {
+    if asked.dialect == target.dialect && target.profile.model.is_none() {
+        return Ok(ExchangePlan::passthrough(asked.request));
+    }
+    let mut decided = None;
+    let options = Options {
+        profile: target.profile.clone(),
+        ..Options::default()
+    };
+    let (from, to) = (asked.dialect, target.dialect);
+    let change = |conversation: &mut IrConversation| {
+        // A renamed model alone changes nothing else: the request stays the vendor's own.
+        if from != to {
+            recover(conversation, to, recovered);
+            decided = Some(decide(conversation, target, engine));
+        }
+    };
+    let done = translate_request_with(asked.request, from, to, &options, change);
+    let done = done.map_err(|error| lossy(target.upstream, error))?;
+    let decided = decided.transpose()?.unwrap_or_default();
+    judge(asked.on_loss, target.upstream, &done.ledger)?;
+    Ok(ExchangePlan {
+        mode: ExecutionMode::Mapped,
+        body: Cow::Owned(done.output.into_bytes()),
+        ledger: done.ledger,
+        exchange: done.exchange,
+        negotiation: decided.negotiation,
+        emulation: decided.emulation,
+        post: decided.post,
+    })
+}
+
+/// The calls in a request whose reasoning has to be found again before it is planned.
+///
+/// # Errors
+/// Fails where the request cannot be read.
+pub fn reasoning_to_find(asked: Asked<'_>, to: Dialect) -> Result<Vec<String>, PlanError> {
+    let conversation = read_request(asked.request, asked.dialect, &Limits::default())
+        .map_err(|error| lossy("", error))?;
+    Ok(needed_reasoning(&conversation, to))
+}
+
+/// What was negotiated and emulated.
+#[derive(Default)]
+struct Decided {
+    negotiation: NegotiationResult,
+    emulation: EmulationReport,
+    post: PostProcessor,
+}
+
+fn decide(
+    conversation: &mut IrConversation,
+    target: ExchangeTarget<'_>,
+    engine: &EmulationEngine,
+) -> Result<Decided, PlanError> {
+    let demands = Demands {
+        requirements: infer(conversation),
+        min_enforcement: EnforcementLevel::Advisory,
+        may_emulate: true,
+    };
+    let enforcement = EnforcementLevel::Advisory;
+    let evaluation = Evaluation::new(&demands, target.manifest, enforcement, engine);
+    if !evaluation.is_eligible() {
+        return Err(PlanError::NotConfirmed {
+            backend: target.upstream.to_owned(),
+            refusals: evaluation.refusals(),
+        });
+    }
+    let schema = output_schema(conversation);
+    let emulation = engine.apply(&evaluation.required_emulations(), conversation);
+    Ok(Decided {
+        negotiation: negotiate(target.manifest, &demands.requirements),
+        post: PostProcessor::new(&emulation, schema.as_ref())?,
+        emulation,
+    })
+}
+
+/// The schema that the caller wants the answer to follow.
+fn output_schema(conversation: &IrConversation) -> Option<serde_json::Value> {
+    let format = conversation.settings.response_format.as_ref()?;
+    let IrResponseFormatKind::JsonSchema { schema, .. } = &format.kind else {
+        return None;
+    };
+    serde_json::from_str(schema.as_ref()?.text()).ok()
+}
+
+fn lossy(upstream: &str, error: TranslateError) -> PlanError {
+    PlanError::Lossy {
+        backend: upstream.to_owned(),
+        problem: error.to_string(),
+        code: abp_error::AbpError::from(error).code(),
+    }
+}
+
+impl<'r> ExchangePlan<'r> {
+    fn passthrough(request: &'r [u8]) -> Self {
+        Self {
+            mode: ExecutionMode::Passthrough,
+            body: Cow::Borrowed(request),
+            ledger: Ledger::default(),
+            exchange: Exchange::default(),
+            negotiation: NegotiationResult::default(),
+            emulation: EmulationReport::default(),
+            post: PostProcessor::default(),
+        }
+    }
+
+    /// Whether the request is carried as it is or translated.
+    #[must_use]
+    pub fn mode(&self) -> ExecutionMode {
+        self.mode
+    }
+
+    /// What is sent; borrowed where it is what came.
+    #[must_use]
+    pub fn body(&self) -> &Cow<'r, [u8]> {
+        &self.body
+    }
+
+    /// What became of every part of the request.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What the translation of the answer has to undo.
+    #[must_use]
+    pub fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    /// How the upstream's capabilities meet what the request needs.
+    #[must_use]
+    pub fn negotiation(&self) -> &NegotiationResult {
+        &self.negotiation
+    }
+
+    /// What ABP makes up for.
+    #[must_use]
+    pub fn emulation(&self) -> &EmulationReport {
+        &self.emulation
+    }
+
+    /// What is to be done with the answer.
+    #[must_use]
+    pub fn post(&self) -> &PostProcessor {
+        &self.post
+    }
+}

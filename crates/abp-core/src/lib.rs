@@ -43,7 +43,7 @@ pub use hash::{
     EventDigest, document_hash, member_digests, receipt_hash, verify_receipt_document,
     work_order_hash,
 };
-pub use money::{MicroUsd, ModelPrice};
+pub use money::{MicroUsd, ModelPrice, PriceTable};
 pub use policy::PolicyProfile;
 pub use receipt::{
     ArtifactRef, BackendIdentity, CancelReason, ChangeSummary, LeftOut, Outcome, Receipt,

@@ -1,5 +1,6 @@
 //! Money as integer micro-dollars, and what models cost.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::Add;
@@ -123,4 +124,41 @@ fn charge(count: Option<u64>, rate: f64, per: u128) -> MicroUsd {
     let rate = u128::from(MicroUsd::from_dollars(rate).unwrap_or_default().micros());
     let exact = u128::from(count.unwrap_or(0)) * rate;
     MicroUsd::from_micros(u64::try_from(exact.div_ceil(per)).unwrap_or(u64::MAX))
+}
+
+/// Prices by model. `*` is for every model that has no entry of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PriceTable {
+    prices: BTreeMap<String, ModelPrice>,
+}
+
+impl PriceTable {
+    /// The price of a model.
+    #[must_use]
+    pub fn get(&self, model: Option<&str>) -> Option<&ModelPrice> {
+        model
+            .and_then(|model| self.prices.get(model))
+            .or_else(|| self.prices.get("*"))
+    }
+
+    /// Sets the price of a model.
+    pub fn set(&mut self, model: impl Into<String>, price: ModelPrice) {
+        self.prices.insert(model.into(), price);
+    }
+
+    /// The first model with a price that is negative or not a number.
+    #[must_use]
+    pub fn first_invalid(&self) -> Option<&str> {
+        let valid = |price: &ModelPrice| {
+            price
+                .rates()
+                .into_iter()
+                .all(|rate| MicroUsd::from_dollars(rate).is_some())
+        };
+        self.prices
+            .iter()
+            .find(|(_, price)| !valid(price))
+            .map(|(model, _)| model.as_str())
+    }
 }

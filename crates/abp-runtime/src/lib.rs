@@ -25,9 +25,9 @@ mod tools;
 mod trace;
 
 pub use abp_backend_core::CancelHandle;
+pub use abp_core::PriceTable;
 pub use approval::{ApprovalRequest, Approvals, Approver};
 pub use error::RuntimeError;
 pub use handle::{EventStream, ReceiptHandle, RunHandle, Submission};
-pub use meter::PriceTable;
 pub use runtime::{RunOptions, Runtime, RuntimeOptions};
 pub use stage::workspace_error;

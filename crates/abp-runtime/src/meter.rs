@@ -1,46 +1,6 @@
 //! What a run used, what that costs, and whether it is too much.
 
-use std::collections::BTreeMap;
-
 use abp_core::{AgentEventKind, CancelReason, MicroUsd, ModelPrice, UsageNormalized};
-use serde::{Deserialize, Serialize};
-
-/// Prices by model. `*` is for every model that has no entry of its own.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PriceTable {
-    prices: BTreeMap<String, ModelPrice>,
-}
-
-impl PriceTable {
-    /// The price of a model.
-    #[must_use]
-    pub fn get(&self, model: Option<&str>) -> Option<&ModelPrice> {
-        model
-            .and_then(|model| self.prices.get(model))
-            .or_else(|| self.prices.get("*"))
-    }
-
-    /// Sets the price of a model.
-    pub fn set(&mut self, model: impl Into<String>, price: ModelPrice) {
-        self.prices.insert(model.into(), price);
-    }
-
-    /// The first model with a price that is negative or not a number.
-    #[must_use]
-    pub fn first_invalid(&self) -> Option<&str> {
-        let valid = |price: &ModelPrice| {
-            price
-                .rates()
-                .into_iter()
-                .all(|rate| MicroUsd::from_dollars(rate).is_some())
-        };
-        self.prices
-            .iter()
-            .find(|(_, price)| !valid(price))
-            .map(|(model, _)| model.as_str())
-    }
-}
 
 /// A backend's counts without those that no receipt can carry as numbers: they are unknown then.
 fn plausible(usage: &UsageNormalized) -> UsageNormalized {

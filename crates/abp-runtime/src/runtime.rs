@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::cancellation;
-use abp_core::{MicroUsd, ModelPrice, Receipt, WorkOrder, read_document};
+use abp_core::{MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder, read_document};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle, Submission};
-use crate::meter::{Meter, PriceTable};
+use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::queue::event_queue;
 use crate::record::now;

@@ -6,17 +6,23 @@
 //! the host, which asks the policy first.
 //!
 //! An [`Upstream`] is something else: a model's API, which takes a vendor's bytes and gives bytes back.
+//! [`CircuitBreaker`], [`RetryBudget`] and [`Backoff`] decide when it is asked again; they are values
+//! without a clock.
 
 mod backend;
+mod breaker;
 mod cancel;
 mod context;
+mod retry;
 mod upstream;
 
 pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
+pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
     Emission, EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput,
 };
+pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{
     ModelBody, ModelCall, ModelOperation, ModelReply, StoredAction, Upstream, UpstreamDescriptor,
     UpstreamError,

@@ -1,0 +1,93 @@
+//! The body of an answer, as it comes from the connection.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use abp_backend_core::UpstreamError;
+use bytes::Bytes;
+use futures_core::Stream;
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use crate::deadline::{Deadline, Wait};
+
+/// The parts of an answer, each as it lies in the connection's buffer.
+pub(crate) struct AnswerBody {
+    /// `None` after the end. Dropping it before the end closes the connection.
+    incoming: Option<Incoming>,
+    deadline: Deadline,
+    bound: Option<Bound>,
+}
+
+/// How much more is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    limit: usize,
+    left: usize,
+}
+
+impl Bound {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, left: limit }
+    }
+
+    fn take(&mut self, length: usize) -> Result<(), UpstreamError> {
+        let limit = self.limit;
+        self.left = self
+            .left
+            .checked_sub(length)
+            .ok_or(UpstreamError::TooLong { limit })?;
+        Ok(())
+    }
+}
+
+impl AnswerBody {
+    pub(crate) fn new(incoming: Incoming, deadline: Deadline, bound: Option<Bound>) -> Self {
+        Self {
+            incoming: Some(incoming),
+            deadline,
+            bound,
+        }
+    }
+
+    /// The next part, counted; `None` at the end.
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, UpstreamError>> {
+        let Some(incoming) = &mut self.incoming else {
+            return Poll::Ready(Ok(None));
+        };
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(context) else {
+                self.deadline.wait_for(Wait::Part);
+                return Poll::Ready(Err(ready!(self.deadline.poll(context))));
+            };
+            let Some(frame) = frame else {
+                return Poll::Ready(Ok(None));
+            };
+            let frame = frame.map_err(|error| UpstreamError::Broken(error.to_string()))?;
+            self.deadline.came()?;
+            // Trailers are of no use to anybody here.
+            let Ok(part) = frame.into_data() else {
+                continue;
+            };
+            if let Some(bound) = &mut self.bound {
+                bound.take(part.len())?;
+            }
+            return Poll::Ready(Ok(Some(part)));
+        }
+    }
+}
+
+impl Stream for AnswerBody {
+    type Item = Result<Bytes, UpstreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let part = ready!(self.poll_part(context)).transpose();
+        if !matches!(part, Some(Ok(_))) {
+            self.incoming = None;
+        }
+        Poll::Ready(part)
+    }
+}

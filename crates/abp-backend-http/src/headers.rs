@@ -1,0 +1,134 @@
+//! Which headers go along with a request and which come back with its answer.
+
+use abp_dialect::{Dialect, WireFamily};
+use abp_error::{AbpError, ErrorCode};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, USER_AGENT, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+
+/// What belongs to one connection (RFC 9110, 7.6.1) and ends with it.
+static HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What is the upstream's own business, and is never taken over from a caller.
+static NEVER_FORWARDED: [HeaderName; 10] = [
+    AUTHORIZATION,
+    API_KEY,
+    GOOGLE_KEY,
+    HeaderName::from_static("api-key"),
+    COOKIE,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    EXPECT,
+    FORWARDED,
+    VIA,
+];
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
+/// The version that Claude's API has for those who name none.
+const CLAUDE_VERSION: &str = "2023-06-01";
+
+/// The headers that an upstream adds itself, ready to be sent. Keys in it are marked as sensitive, so
+/// that no debug output shows them.
+pub(crate) struct OwnHeaders {
+    host: HeaderValue,
+    bearer: Option<HeaderValue>,
+    key: Option<HeaderValue>,
+    wire_version: HeaderValue,
+}
+
+impl OwnHeaders {
+    /// # Errors
+    /// Fails where the key or the version holds what no header can carry.
+    pub(crate) fn new(
+        host: HeaderValue,
+        key: Option<&SecretString>,
+        wire_version: Option<&str>,
+    ) -> Result<Self, AbpError> {
+        let invalid = |problem: &str| AbpError::new(ErrorCode::ConfigInvalid, problem);
+        let secret = |text: &str| {
+            let unusable = |_| invalid("the key holds characters that no header can carry");
+            let mut value = HeaderValue::from_str(text).map_err(unusable)?;
+            value.set_sensitive(true);
+            Ok::<_, AbpError>(value)
+        };
+        let key = key.map(ExposeSecret::expose_secret);
+        if key.is_some_and(str::is_empty) {
+            return Err(invalid("the key is empty"));
+        }
+        let version = wire_version.unwrap_or(CLAUDE_VERSION);
+        Ok(Self {
+            host,
+            bearer: key
+                .map(|key| secret(&format!("Bearer {key}")))
+                .transpose()?,
+            key: key.map(secret).transpose()?,
+            wire_version: HeaderValue::from_str(version)
+                .map_err(|_| invalid("wire_version holds characters that no header can carry"))?,
+        })
+    }
+
+    /// What of a caller's headers goes along, and what the vendor wants besides.
+    pub(crate) fn outgoing(&self, mut headers: HeaderMap, dialect: Dialect) -> HeaderMap {
+        drop_hop_by_hop(&mut headers);
+        remove_all(&mut headers, &NEVER_FORWARDED);
+        let forwarded = |name: &&HeaderName| name.as_str().starts_with("x-forwarded-");
+        let forwarded: Vec<_> = headers.keys().filter(forwarded).cloned().collect();
+        remove_all(&mut headers, &forwarded);
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let agent = concat!("agent-backplane/", env!("CARGO_PKG_VERSION"));
+        headers
+            .entry(USER_AGENT)
+            .or_insert(HeaderValue::from_static(agent));
+        let (name, value) = match dialect.family() {
+            WireFamily::Messages => {
+                headers
+                    .entry(ANTHROPIC_VERSION)
+                    .or_insert_with(|| self.wire_version.clone());
+                (API_KEY, &self.key)
+            }
+            WireFamily::GenerateContent => (GOOGLE_KEY, &self.key),
+            _ => (AUTHORIZATION, &self.bearer),
+        };
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
+        headers
+    }
+}
+
+/// Drops what belongs to the connection, and what its `Connection` header names as such.
+pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let named = headers.get_all(CONNECTION).iter();
+    let named: Vec<HeaderName> = named
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    remove_all(headers, &named);
+    remove_all(headers, &HOP_BY_HOP);
+}
+
+fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,226 @@
+//! A vendor's API over HTTP.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
+
+use abp_backend_core::{
+    BoxFuture, ModelBody, ModelCall, ModelReply, Upstream, UpstreamDescriptor, UpstreamError,
+};
+use abp_error::{AbpError, ErrorCode};
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::address::Address;
+use crate::body::{AnswerBody, Bound};
+use crate::connect::{ConnectTimedOut, Connector};
+use crate::deadline::{Deadline, Wait, milliseconds};
+use crate::headers::{OwnHeaders, drop_hop_by_hop};
+use crate::{HttpUpstreamSpec, Timeouts, tls};
+
+/// Vendors close connections that were idle for a minute or so; ours are gone before.
+const POOL_IDLE: Duration = Duration::from_secs(50);
+
+/// A vendor's API over HTTP/1.1, with a pool of connections of its own.
+///
+/// A request goes to the one address that is configured, with the one credential: no proxy, no
+/// redirection, nothing that a caller sent. Answers are handed on as they come, part by part, without
+/// being looked into.
+pub struct HttpUpstream {
+    descriptor: UpstreamDescriptor,
+    address: Address,
+    headers: OwnHeaders,
+    timeouts: Timeouts,
+    max_answer_bytes: usize,
+    client: Client<Connector, Full<Bytes>>,
+}
+
+impl HttpUpstream {
+    /// An upstream as configured. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// Fails where the address, the key, the version or the certificates cannot be used, or where no
+    /// dialect is named.
+    pub fn new(spec: HttpUpstreamSpec) -> Result<Self, AbpError> {
+        let name = spec.name;
+        let invalid = |problem: &str| {
+            let message = format!("upstream {name}: {problem}");
+            AbpError::new(ErrorCode::ConfigInvalid, message)
+        };
+        if spec.dialects.is_empty() {
+            return Err(invalid("it speaks no dialect"));
+        }
+        let address = Address::parse(&spec.base_url)
+            .map_err(|problem| invalid(&format!("base_url {problem}")))?;
+        let host = address
+            .host()
+            .map_err(|_| invalid("base_url names no usable host"))?;
+        let headers = OwnHeaders::new(host, spec.key.as_ref(), spec.wire_version.as_deref())
+            .map_err(|error| invalid(error.message()))?;
+        let tls = if address.is_https() {
+            tls::client_config(spec.ca_file.as_deref())?
+        } else {
+            tls::no_tls()?
+        };
+        let connector = Connector::new(tls, address.is_https(), spec.timeouts.connect);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_timer(TokioTimer::new())
+            .set_host(false)
+            .build(connector);
+        Ok(Self {
+            descriptor: UpstreamDescriptor {
+                name,
+                dialects: spec.dialects,
+                wire_version: spec.wire_version,
+            },
+            address,
+            headers,
+            timeouts: spec.timeouts,
+            max_answer_bytes: spec.max_answer_bytes,
+            client,
+        })
+    }
+
+    async fn exchange(&self, call: ModelCall) -> Result<ModelReply, UpstreamError> {
+        let request = self.request(call)?;
+        let mut deadline = Deadline::start(self.timeouts);
+        let response = self.answer(request, &mut deadline).await?;
+        self.reply(response, deadline)
+    }
+
+    fn request(&self, call: ModelCall) -> Result<Request<Full<Bytes>>, UpstreamError> {
+        if !self.descriptor.dialects.contains(&call.dialect) {
+            let problem = format!("it does not speak {}", call.dialect.label());
+            return Err(UpstreamError::NotConfigured(problem));
+        }
+        let (method, uri) = self.address.route(&call)?;
+        let mut request = Request::new(Full::new(call.body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.outgoing(call.headers, call.dialect);
+        Ok(request)
+    }
+
+    /// Sends a request and waits for the head of its answer. Connecting has its own limit, in the
+    /// connector; the wait for the answer begins when the connection stands.
+    async fn answer(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        deadline: &mut Deadline,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let mut connection = capture_connection(&mut request);
+        let mut answer = pin!(self.client.request(request));
+        let connected = async {
+            drop(connection.wait_for_connection_metadata().await);
+        };
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            error = poll_fn(|context| deadline.poll(context)) => return Err(error),
+            () = connected => {
+                deadline.wait_for(Wait::Answer);
+                tokio::select! {
+                    biased;
+                    answered = &mut answer => answered,
+                    error = poll_fn(|context| deadline.poll(context)) => return Err(error),
+                }
+            }
+        };
+        deadline.came()?;
+        answered.map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &ClientError) -> UpstreamError {
+        let causes = || std::iter::successors(error.source(), |&cause| cause.source());
+        if causes().any(<dyn StdError>::is::<ConnectTimedOut>) {
+            return UpstreamError::ConnectTimeout {
+                limit_ms: milliseconds(self.timeouts.connect),
+            };
+        }
+        // The innermost cause says what happened; the others only where.
+        let root = causes()
+            .last()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        if error.is_connect() {
+            UpstreamError::Unreachable(root)
+        } else {
+            UpstreamError::Broken(root)
+        }
+    }
+
+    fn reply(
+        &self,
+        response: Response<Incoming>,
+        deadline: Deadline,
+    ) -> Result<ModelReply, UpstreamError> {
+        let (head, incoming) = response.into_parts();
+        let (status, mut headers) = (head.status, head.headers);
+        if status.is_redirection() && headers.contains_key(LOCATION) {
+            return Err(UpstreamError::Redirected);
+        }
+        if is_compressed(&headers) {
+            let problem = "it is compressed, which was not asked for";
+            return Err(UpstreamError::Broken(problem.to_owned()));
+        }
+        let limit = self.max_answer_bytes;
+        let bound = (!is_event_stream(&headers)).then(|| Bound::new(limit));
+        if bound.is_some() && told_length(&headers).is_some_and(|length| length > limit) {
+            return Err(UpstreamError::TooLong { limit });
+        }
+        drop_hop_by_hop(&mut headers);
+        Ok(ModelReply {
+            status,
+            headers,
+            body: ModelBody::stream(AnswerBody::new(incoming, deadline, bound)),
+        })
+    }
+}
+
+impl Upstream for HttpUpstream {
+    fn descriptor(&self) -> &UpstreamDescriptor {
+        &self.descriptor
+    }
+
+    fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>> {
+        Box::pin(self.exchange(call))
+    }
+}
+
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpUpstream")
+            .field("name", &self.descriptor.name)
+            .field("dialects", &self.descriptor.dialects)
+            .field("origin", &self.address.origin())
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Whether an answer is a stream of server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type(headers).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// The type of an answer, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    text.split(';').next().map(str::trim)
+}
+
+fn told_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

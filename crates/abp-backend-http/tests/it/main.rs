@@ -1,0 +1,14 @@
+//! Models behind HTTP, through the public interface, against a fake vendor.
+//!
+//! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
+
+#[cfg(test)]
+mod exchange;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod timeouts;
+#[cfg(test)]
+mod tls;

@@ -1,0 +1,503 @@
+//! Work orders on a model: requests, events, failures.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use abp_backend_core::{
+    Backend as _, BoxFuture, CancelHandle, Emission, HostRequest, ModelBody, ModelCall,
+    ModelOperation, ModelReply, OpenSpec, RunContext, RunEnd, Upstream, UpstreamDescriptor,
+    UpstreamError, cancellation,
+};
+use abp_backend_http::ModelBackend;
+use abp_core::{
+    AgentEventKind, CancelReason, Capability, CapabilityManifest, SupportLevel, WorkOrder,
+};
+use abp_dialect::Dialect;
+use abp_error::ErrorCode;
+use abp_plan::{Candidate, ConfirmedPlan, PlanSettings, plan};
+use abp_testkit::{ExchangeEnd, FakeVendor, Reply, Script, fixture};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::support::{KEY, until, upstream};
+
+/// What a run told, and how it ended.
+struct Ran {
+    events: Vec<AgentEventKind>,
+    end: RunEnd,
+}
+
+impl Ran {
+    fn code(&self) -> Option<ErrorCode> {
+        self.end
+            .result
+            .as_ref()
+            .err()
+            .map(abp_error::AbpError::code)
+    }
+
+    fn texts(&self, of: impl Fn(&AgentEventKind) -> Option<&String>) -> String {
+        self.events.iter().filter_map(of).cloned().collect()
+    }
+
+    fn said_in_pieces(&self) -> String {
+        self.texts(|event| match event {
+            AgentEventKind::AssistantDelta { text } => Some(text),
+            _ => None,
+        })
+    }
+
+    fn thought(&self) -> String {
+        self.texts(|event| match event {
+            AgentEventKind::ThinkingDelta { text } => Some(text),
+            _ => None,
+        })
+    }
+
+    /// Everything but the pieces.
+    fn whole(&self) -> Vec<Value> {
+        let piece = |event: &&AgentEventKind| {
+            matches!(
+                event,
+                AgentEventKind::AssistantDelta { .. } | AgentEventKind::ThinkingDelta { .. }
+            )
+        };
+        let rest = self.events.iter().filter(|event| !piece(event));
+        rest.map(|event| serde_json::to_value(event).unwrap())
+            .collect()
+    }
+}
+
+fn backend(upstream: Arc<dyn Upstream>) -> ModelBackend {
+    let abilities = CapabilityManifest::from([
+        (Capability::ToolUse, SupportLevel::Native),
+        (Capability::ToolBash, SupportLevel::Native),
+    ]);
+    ModelBackend::new(upstream, abilities, 0)
+}
+
+fn confirmed(backend: &ModelBackend, abp: &Value) -> Arc<ConfirmedPlan> {
+    let order: WorkOrder = serde_json::from_value(json!({
+        "task": "Say hello.",
+        "config": {"model": "some-model", "vendor": {"abp": abp}},
+    }))
+    .unwrap();
+    let descriptor = backend.descriptor();
+    let name = descriptor.name.clone();
+    let candidate = Candidate {
+        backend: name.clone(),
+        manifest: descriptor.manifest.clone(),
+        enforcement: descriptor.enforcement,
+        priority: 0,
+    };
+    let settings = PlanSettings {
+        models: [(name.clone(), backend.target().unwrap())].into(),
+        ..PlanSettings::default()
+    };
+    let manifest = descriptor.manifest.as_ref().unwrap();
+    let plan = plan(order, &[candidate], &settings).unwrap();
+    let confirmed = plan.confirm(&name, manifest, descriptor.enforcement);
+    Arc::new(confirmed.unwrap())
+}
+
+/// Runs a plan as the host does; `started` is given what cancels it.
+async fn run_plan(
+    backend: &ModelBackend,
+    plan: Arc<ConfirmedPlan>,
+    started: impl FnOnce(CancelHandle),
+) -> Ran {
+    let spec = OpenSpec {
+        run_id: Default::default(),
+        workspace_root: PathBuf::new(),
+    };
+    let session = backend.open(spec).await.unwrap();
+    let (sender, mut requests) = mpsc::channel(1);
+    let (cancel, signal) = cancellation();
+    started(cancel);
+    let context = RunContext::new(plan, PathBuf::new(), sender, signal);
+    let running = tokio::spawn(session.run(context));
+    let mut told = Vec::new();
+    while let Some(HostRequest::Emit { events, reply }) = requests.recv().await {
+        told.extend(events.into_iter().map(|Emission { kind, .. }| kind));
+        reply.send(Ok(())).unwrap();
+    }
+    Ran {
+        events: told,
+        end: running.await.unwrap(),
+    }
+}
+
+async fn run(upstream: Arc<dyn Upstream>, abp: Value) -> Ran {
+    let backend = backend(upstream);
+    let plan = confirmed(&backend, &abp);
+    run_plan(&backend, plan, drop).await
+}
+
+/// A vendor that answers an order so.
+async fn answered(dialect: Dialect, reply: Reply) -> Ran {
+    let vendor = FakeVendor::start(reply).unwrap();
+    run(Arc::new(upstream(&vendor, dialect)), json!({})).await
+}
+
+#[tokio::test]
+async fn a_stream_is_told_in_pieces_and_then_once_as_a_whole() {
+    let cases = [
+        (Dialect::OpenAi, "openai/stream_tools.sse"),
+        (Dialect::Claude, "claude/stream_thinking_tools.sse"),
+        (Dialect::Gemini, "gemini/stream_thinking.sse"),
+        (Dialect::Codex, "codex/stream_text.sse"),
+        (Dialect::Kimi, "kimi/stream_reasoning_calls.sse"),
+        (Dialect::Kimi, "kimi/stream_text.sse"),
+        (Dialect::Copilot, "copilot/stream_text.sse"),
+    ];
+    let mut told = Vec::new();
+    for (dialect, answer) in cases {
+        let whole = answered(dialect, Reply::fixture(answer).unwrap()).await;
+        let reply = Reply::fixture(answer).unwrap().in_chunks(5);
+        let split = answered(dialect, reply).await;
+        assert_eq!(split.events, whole.events, "{dialect}");
+        assert!(split.end.result.is_ok(), "{dialect}: {:?}", split.end);
+        let messages = split.whole();
+        let messages = messages
+            .iter()
+            .filter(|event| event["type"] == "assistant_message");
+        let messages: Vec<_> = messages
+            .filter_map(|event| event["text"].as_str())
+            .collect();
+        assert!(messages.len() <= 1, "{dialect}");
+        assert_eq!(messages.concat(), split.said_in_pieces(), "{dialect}");
+        told.push(json!({
+            "dialect": dialect,
+            "thought": split.thought(),
+            "whole": split.whole(),
+            "usage_raw": split.end.usage_raw,
+        }));
+    }
+    let expected: Value = serde_json::from_str(include_str!("model_runs.json")).unwrap();
+    assert_eq!(Value::Array(told), expected);
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_told_too() {
+    let ran = answered(
+        Dialect::Claude,
+        Reply::fixture("claude/response_text.json").unwrap(),
+    )
+    .await;
+    assert!(ran.end.result.is_ok());
+    assert_eq!(
+        ran.end.usage_raw,
+        json!({"input_tokens": 10, "output_tokens": 5})
+    );
+    let types: Vec<_> = ran
+        .whole()
+        .iter()
+        .map(|event| event["type"].clone())
+        .collect();
+    assert_eq!(types, ["assistant_message", "usage_updated"]);
+}
+
+#[tokio::test]
+async fn the_plan_is_sent_as_a_request_for_a_stream_and_a_vendors_own_request_as_it_is() {
+    let replies = ["openai/stream_text.sse", "openai/response_text.json"];
+    let replies = replies.map(|path| Reply::fixture(path).unwrap());
+    let vendor = FakeVendor::start(Script::InOrder(replies.to_vec())).unwrap();
+    let upstream: Arc<dyn Upstream> = Arc::new(upstream(&vendor, Dialect::OpenAi));
+    run(Arc::clone(&upstream), json!({})).await;
+    let request = "{\"model\": \"m\",  \"temperature\": 1e0, \"messages\": []}";
+    let abp = json!({"mode": "passthrough", "request": request});
+    let ran = run(upstream, abp).await;
+    assert!(ran.end.result.is_ok(), "{:?}", ran.end);
+    let seen = vendor.requests();
+    let planned: Value = serde_json::from_slice(&seen[0].body).unwrap();
+    let expected = json!({
+        "model": "some-model",
+        "messages": [{"role": "user", "content": "Say hello."}],
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    assert_eq!(planned, expected);
+    assert_eq!(seen[1].body, request);
+}
+
+#[tokio::test]
+async fn a_model_says_what_it_lacks() {
+    let backend = backend(Arc::new(Canned::new(Dialect::Claude, Vec::new())));
+    let descriptor = backend.descriptor();
+    assert_eq!(descriptor.name, "upstream:canned");
+    let manifest = descriptor.manifest.as_ref().unwrap();
+    assert_eq!(manifest[&Capability::Streaming], SupportLevel::Native);
+    assert_eq!(manifest[&Capability::ToolUse], SupportLevel::Native);
+    assert_eq!(manifest[&Capability::ToolBash], SupportLevel::Unsupported);
+}
+
+#[tokio::test]
+async fn a_vendors_error_has_its_own_code() {
+    let told = |message: &str, code: &str| {
+        json!({"error": {"message": message, "type": "x", "param": null, "code": code}}).to_string()
+    };
+    let echo = told(
+        &format!("Incorrect API key provided: {KEY}"),
+        "invalid_api_key",
+    );
+    let long = told("too long", "context_length_exceeded");
+    let cases = [
+        (Reply::json(echo).status(401), ErrorCode::BackendAuthFailed),
+        (Reply::json("{}").status(403), ErrorCode::BackendAuthFailed),
+        (
+            Reply::json("{}").status(404),
+            ErrorCode::BackendModelNotFound,
+        ),
+        (Reply::html().status(404), ErrorCode::BackendModelNotFound),
+        (
+            Reply::json(long).status(400),
+            ErrorCode::BackendContextLength,
+        ),
+        (
+            Reply::json(told("no", "content_filter")).status(400),
+            ErrorCode::BackendContentFiltered,
+        ),
+        (
+            Reply::json(told("no", "x")).status(400),
+            ErrorCode::ValidationFailed,
+        ),
+        (Reply::json("{}").status(422), ErrorCode::ValidationFailed),
+        (
+            Reply::json("{}").status(413),
+            ErrorCode::BackendContextLength,
+        ),
+        (Reply::json("{}").status(408), ErrorCode::BackendTimeout),
+        (Reply::html().status(502), ErrorCode::BackendUnavailable),
+        (Reply::json("{}").status(529), ErrorCode::BackendUnavailable),
+        (
+            Reply::json("{}").status(304),
+            ErrorCode::BackendBrokenAnswer,
+        ),
+        (Reply::redirect("http://h/"), ErrorCode::BackendBrokenAnswer),
+        (
+            Reply::fixture("openai/stream_error.sse").unwrap(),
+            ErrorCode::BackendUnavailable,
+        ),
+    ];
+    for (reply, code) in cases {
+        let shown = format!("{reply:?}");
+        let ran = answered(Dialect::OpenAi, reply).await;
+        assert_eq!(ran.code(), Some(code), "{shown}: {:?}", ran.end);
+        assert!(
+            !format!("{:?}", ran.end).contains("canary"),
+            "{:?}",
+            ran.end
+        );
+    }
+    let limited = Reply::fixture("openai/error_rate_limit.json").unwrap();
+    let ran = answered(
+        Dialect::OpenAi,
+        limited.status(429).header("retry-after", "3"),
+    )
+    .await;
+    let error = ran.end.result.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::BackendRateLimited);
+    assert_eq!(
+        error.message(),
+        "the vendor answers 429: Rate limit reached."
+    );
+    assert_eq!(error.context()["retry_after_ms"], 3000);
+    let gone = Arc::new(Canned::failing(UpstreamError::Stalled { limit_ms: 1 }));
+    assert_eq!(
+        run(gone, json!({})).await.code(),
+        Some(ErrorCode::BackendStalled)
+    );
+}
+
+#[tokio::test]
+async fn b19_what_is_no_answer_is_not_taken_for_one() {
+    let stream = String::from_utf8(fixture("openai/stream_text.sse").unwrap()).unwrap();
+    let cases = [
+        (
+            "a page",
+            Reply::html(),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "nothing",
+            Reply::no_content(),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "no JSON",
+            Reply::json("<html>"),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "no answer",
+            Reply::json("{}"),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "an empty stream",
+            Reply::events(""),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "an error in a success",
+            Reply::json(r#"{"error": {"message": "no", "type": "rate_limit_error"}}"#),
+            Some(ErrorCode::BackendRateLimited),
+        ),
+        (
+            "a line without end",
+            Reply::events(format!("data: {}", "x".repeat(17 << 20))),
+            Some(ErrorCode::BackendBrokenAnswer),
+        ),
+        (
+            "broken events between good ones",
+            Reply::events(format!("data: {{\n\ndata: \u{0}\n\n{stream}")),
+            None,
+        ),
+        (
+            "bytes that are no text",
+            Reply::events([b"data: \xff\n\n", stream.as_bytes()].concat()),
+            None,
+        ),
+    ];
+    for (name, reply, code) in cases {
+        let ran = answered(Dialect::OpenAi, reply).await;
+        assert_eq!(ran.code(), code, "{name}: {:?}", ran.end);
+        let warned = ran.whole().iter().any(|event| event["type"] == "warning");
+        assert_eq!(warned, code.is_none(), "{name}");
+        let finished = ran
+            .whole()
+            .iter()
+            .any(|event| event["type"] == "assistant_message");
+        assert_eq!(finished, code.is_none(), "{name}");
+    }
+}
+
+/// However and wherever a stream ends too early: a run that completes has told the whole message and
+/// every call.
+#[tokio::test]
+async fn b17_a_truncated_stream_never_completes_a_run() {
+    let essential = |ran: &Ran| -> Vec<Value> {
+        let told = ran.whole().into_iter();
+        told.filter(|event| event["type"] == "assistant_message" || event["type"] == "tool_call")
+            .collect()
+    };
+    for (dialect, answer) in [
+        (Dialect::OpenAi, "openai/stream_tools.sse"),
+        (Dialect::Claude, "claude/stream_text.sse"),
+        (Dialect::Gemini, "gemini/stream_tool_calls.sse"),
+        (Dialect::Codex, "codex/stream_calls.sse"),
+    ] {
+        let stream = fixture(answer).unwrap();
+        let upstream = Arc::new(Canned::new(dialect, stream.clone()));
+        let backend = backend(upstream.clone());
+        let plan = confirmed(&backend, &json!({}));
+        let whole = run_plan(&backend, plan.clone(), drop).await;
+        assert!(whole.end.result.is_ok(), "{dialect}: {:?}", whole.end);
+        let mut completed = 0;
+        for at in 0..stream.len() {
+            upstream.set(stream[..at].to_vec());
+            let ran = run_plan(&backend, plan.clone(), drop).await;
+            match ran.code() {
+                Some(code) => assert_eq!(code, ErrorCode::BackendBrokenAnswer, "{dialect} at {at}"),
+                None => {
+                    assert_eq!(essential(&ran), essential(&whole), "{dialect} at {at}");
+                    completed += 1;
+                }
+            }
+        }
+        assert!(completed < stream.len() / 3, "{dialect}: {completed}");
+    }
+    let cut = Reply::fixture("openai/stream_text.sse").unwrap();
+    let cut = cut.cut_at(600, abp_testkit::Cut::Reset);
+    let ran = answered(Dialect::OpenAi, cut).await;
+    assert_eq!(ran.code(), Some(ErrorCode::BackendBrokenAnswer));
+    assert_eq!(ran.said_in_pieces(), "Hel");
+}
+
+#[tokio::test]
+async fn b15_a_cancelled_run_lets_go_of_the_vendor() {
+    let stream = Reply::fixture("claude/stream_text.sse").unwrap();
+    for (reply, used) in [
+        (Reply::silence(), Value::Null),
+        (stream.stall_at(600), json!({"input_tokens": 12})),
+    ] {
+        let vendor = Arc::new(FakeVendor::start(reply).unwrap());
+        let backend = backend(Arc::new(upstream(&vendor, Dialect::Claude)));
+        let plan = confirmed(&backend, &json!({}));
+        let ran = run_plan(&backend, plan, |cancel| {
+            let vendor = Arc::clone(&vendor);
+            tokio::spawn(async move {
+                assert!(until(&vendor, |seen| !seen.is_empty()).await);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                cancel.cancel(CancelReason::User);
+            });
+        });
+        let ran = ran.await;
+        assert!(ran.end.result.is_ok(), "the host knows why it ended");
+        assert_eq!(
+            ran.end.usage_raw.get("input_tokens"),
+            used.get("input_tokens")
+        );
+        assert!(
+            until(&vendor, |seen| matches!(
+                seen[0].end,
+                ExchangeEnd::Aborted { .. }
+            ))
+            .await
+        );
+    }
+}
+
+/// An upstream without a network: one answer for every call.
+#[derive(Debug)]
+struct Canned {
+    descriptor: UpstreamDescriptor,
+    answer: Mutex<Result<Vec<u8>, UpstreamError>>,
+}
+
+impl Canned {
+    fn new(dialect: Dialect, stream: Vec<u8>) -> Self {
+        Self {
+            descriptor: UpstreamDescriptor {
+                name: "canned".to_owned(),
+                dialects: vec![dialect],
+                wire_version: None,
+            },
+            answer: Mutex::new(Ok(stream)),
+        }
+    }
+
+    fn failing(error: UpstreamError) -> Self {
+        let canned = Self::new(Dialect::Claude, Vec::new());
+        *canned.answer.lock().unwrap() = Err(error);
+        canned
+    }
+
+    fn set(&self, stream: Vec<u8>) {
+        *self.answer.lock().unwrap() = Ok(stream);
+    }
+}
+
+impl Upstream for Canned {
+    fn descriptor(&self) -> &UpstreamDescriptor {
+        &self.descriptor
+    }
+
+    fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>> {
+        assert_eq!(call.operation, ModelOperation::Generate { stream: true });
+        let answer = self.answer.lock().unwrap().clone();
+        let kind = [(
+            "content-type".parse().unwrap(),
+            "text/event-stream".parse().unwrap(),
+        )];
+        Box::pin(async move {
+            Ok(ModelReply {
+                status: StatusCode::OK,
+                headers: HeaderMap::from_iter(kind),
+                body: ModelBody::whole(answer?),
+            })
+        })
+    }
+}

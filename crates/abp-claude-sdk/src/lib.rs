@@ -12,7 +12,9 @@
 
 mod dialect;
 mod lowering;
+mod manifest;
 mod stream;
-mod wire;
+pub mod wire;
 
 pub use dialect::ClaudeCodec;
+pub use manifest::manifest;

@@ -1,6 +1,26 @@
-//! The vendor's words: members, types of blocks, reasons to stop, kinds of errors.
+//! The vendor's words: members, types of blocks, reasons to stop, kinds of errors; and its documents
+//! as types, for those who write requests and read answers in Rust.
+//!
+//! Types are as open as the vendor is: what has no member of its own is kept in `extra` or in a
+//! variant `Other`, and is written back as it was read.
+
+mod answer;
+mod content;
+mod request;
 
 use abp_core::ir::{IrErrorKind, IrFinishReason};
+
+pub use answer::{
+    ContentDelta, ErrorObject, ErrorResponse, Message, MessageDelta, MessageStreamEvent,
+    MessageTokensCount, ModelInfo, ModelList, StopReason, Usage,
+};
+pub use content::{Content, ContentBlock, Source};
+pub use request::{
+    CountTokensRequest, MessageParam, MessageRequest, Role, Thinking, Tool, ToolChoice,
+};
+
+/// Members that have no type of their own, by name. They are sent, and kept, as they are.
+pub type Extra = serde_json::Map<String, serde_json::Value>;
 
 /// Members of a request that no other dialect has.
 pub(crate) const REQUEST_VENDOR: &[&str] = &[

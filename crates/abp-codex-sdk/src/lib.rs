@@ -12,7 +12,9 @@
 
 mod dialect;
 mod lowering;
+mod manifest;
 mod stream;
 mod wire;
 
 pub use dialect::CodexCodec;
+pub use manifest::manifest;

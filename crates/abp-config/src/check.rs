@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf, is_separator};
 
 use abp_core::{Capability, EmulationStrategy, MicroUsd, PolicyProfile};
 use abp_emulation::default_strategy;
-use abp_glob::GlobError;
+use abp_glob::{GlobError, GlobList};
 use abp_policy::PolicyEngine;
 use serde_json::{Value, json};
 
+use crate::address;
 use crate::diagnostic::{Diagnostic, Problem};
 use crate::settings::Kind;
 
-/// The longest name of a backend, policy or price table.
+/// The longest name of a backend, upstream, policy or price table.
 const MAX_NAME_CHARS: usize = 64;
+/// The longest name of a model, and of whatever else goes to somebody else as it is.
+const MAX_WORD_CHARS: usize = 200;
 
 /// Why a value cannot be used, before anybody looked where it stands.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    fn new(problem: Problem, message: impl Into<String>) -> Self {
+    pub(crate) fn new(problem: Problem, message: impl Into<String>) -> Self {
         Self {
             problem,
             message: message.into(),
@@ -32,7 +35,7 @@ impl Fault {
         }
     }
 
-    fn help(self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(self, help: impl Into<String>) -> Self {
         self.maybe_help(Some(help.into()))
     }
 
@@ -88,6 +91,11 @@ pub(crate) fn value(kind: Kind, found: Found<'_>, base: &Base) -> Result<Value, 
             Err(invalid("the text contains a NUL character"))
         }
         (Kind::Text, Found::Text(text)) => Ok(json!(text)),
+        (Kind::Word, Found::Text(text)) => word(text),
+        (Kind::Variable, Found::Text(text)) => address::variable(text).map(|()| json!(text)),
+        (Kind::Url, Found::Text(text)) => address::base_url(text).map(|()| json!(text)),
+        (Kind::Host, Found::Text(text)) => address::host(text).map(|()| json!(text)),
+        (Kind::WebOrigin, Found::Text(text)) => address::web_origin(text).map(|()| json!(text)),
         (Kind::Choice(words), Found::Text(text)) => choice(words, text),
         (Kind::Integer { min, max, .. }, Found::Integer(number)) => match number {
             Some(number) if (min..=max).contains(&number) => Ok(json!(number)),
@@ -147,13 +155,17 @@ pub(crate) fn doubt(kind: Kind, value: &Value) -> Option<Diagnostic> {
 /// What a value of this kind looks like.
 fn expected(kind: Kind) -> String {
     match kind {
-        Kind::Text | Kind::Command => "a string".to_owned(),
+        Kind::Text | Kind::Word | Kind::Command => "a string".to_owned(),
+        Kind::Variable => "the name of an environment variable as a string".to_owned(),
+        Kind::Url => "an address as a string".to_owned(),
+        Kind::Host => "a host as a string".to_owned(),
+        Kind::WebOrigin => "the origin of a page as a string".to_owned(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Integer { min, max, .. } => format!("an integer from {min} to {max}"),
         Kind::Dollars => "a number of dollars, zero or more".to_owned(),
         Kind::Path => "a path as a string".to_owned(),
         Kind::Address => "an IP address as a string".to_owned(),
-        Kind::Texts | Kind::Patterns => "an array of strings".to_owned(),
+        Kind::List(_) | Kind::Patterns => "an array of strings".to_owned(),
         Kind::Deprecated { .. } => "nothing".to_owned(),
     }
 }
@@ -167,19 +179,33 @@ fn mismatch(kind: Kind, found: Found<'_>) -> Fault {
         {
             wrong.help("write the number without quotes")
         }
-        (Kind::Texts | Kind::Patterns, Found::Text(text)) => {
+        (Kind::List(_) | Kind::Patterns, Found::Text(text)) => {
             wrong.help(format!("write [{text:?}] for a list of one"))
         }
         _ => wrong,
     }
 }
 
-fn invalid(message: impl Into<String>) -> Fault {
+pub(crate) fn invalid(message: impl Into<String>) -> Fault {
     Fault::new(Problem::InvalidValue, message)
 }
 
 fn unexpected(kind: Kind, found: &str) -> Fault {
     invalid(format!("expected {}, found {found}", expected(kind)))
+}
+
+fn word(text: &str) -> Result<Value, Fault> {
+    if text.is_empty() {
+        Err(invalid("the text is empty"))
+    } else if text.chars().any(char::is_control) {
+        Err(invalid("the text contains a control character"))
+    } else if text.chars().count() > MAX_WORD_CHARS {
+        Err(invalid(format!(
+            "the text is longer than {MAX_WORD_CHARS} characters"
+        )))
+    } else {
+        Ok(json!(text))
+    }
 }
 
 fn choice(words: &[&str], text: &str) -> Result<Value, Fault> {
@@ -223,12 +249,17 @@ fn resolve(text: &str, base: &Base) -> Result<Value, Fault> {
     }
 }
 
-/// What is wrong with the patterns of a policy list, with the place of each that is to blame.
+/// What is wrong with the patterns of models or of a policy list, with the place of each that is to
+/// blame.
 pub(crate) fn patterns(list: &str, patterns: &[String]) -> Vec<(Option<usize>, Fault)> {
     let compile = |patterns: &[String]| {
+        if list == "models" {
+            return GlobList::new(patterns).err();
+        }
         let profile: PolicyProfile =
             serde_json::from_value(json!({ list: patterns })).unwrap_or_default();
-        PolicyEngine::new(&profile).err()
+        let error = PolicyEngine::new(&profile).err()?;
+        Some(error.problem().clone())
     };
     let Some(error) = compile(patterns) else {
         return Vec::new();
@@ -238,12 +269,12 @@ pub(crate) fn patterns(list: &str, patterns: &[String]) -> Vec<(Option<usize>, F
     if error.index().is_some() {
         for (index, pattern) in patterns.iter().enumerate() {
             if let Some(error) = compile(std::slice::from_ref(pattern)) {
-                found.push((Some(index), bad(error.problem())));
+                found.push((Some(index), bad(&error)));
             }
         }
     }
     if found.is_empty() {
-        found.push((error.index(), bad(error.problem())));
+        found.push((error.index(), bad(&error)));
     }
     found
 }
@@ -266,7 +297,10 @@ pub(crate) fn name(table: &[&str], name: &str) -> Option<Fault> {
         ["backends"] if name == "auto" => Some(invalid(
             "`auto` cannot be the name of a backend: it stands for whichever fits best",
         )),
-        ["backends" | "policies" | "prices"] => {
+        ["upstreams"] if name == "mock" => Some(invalid(
+            "`mock` cannot be the name of an upstream: it stands for the embedded model",
+        )),
+        ["backends" | "upstreams" | "policies" | "prices"] => {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
             let fits = name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 && name.chars().all(allowed)
@@ -281,6 +315,7 @@ pub(crate) fn name(table: &[&str], name: &str) -> Option<Fault> {
         ["backends", _, "env"] if name.is_empty() || name.contains(['=', '\0']) => Some(invalid(
             format!("{name:?} cannot be the name of an environment variable"),
         )),
+        ["upstreams", _, "aliases"] => word(name).err(),
         ["prices", _] if name.is_empty() => Some(invalid("the name of a model is empty")),
         _ => None,
     }

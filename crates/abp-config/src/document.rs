@@ -166,8 +166,14 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Where, behind the equals sign, a line starts to hold something that seems to be a secret.
+/// Where a line starts to hold something that seems to be a secret: behind the equals sign of a
+/// name that says so, or in an address with a password.
 fn secret_from(line: &str) -> Option<usize> {
+    let address = line.find("://").map(|at| at + "://".len());
+    if let Some(from) = address.filter(|at| line.get(*at..).is_some_and(|rest| rest.contains('@')))
+    {
+        return Some(from);
+    }
     let mut from = 0;
     for part in line.split_inclusive('=') {
         from += part.len();
@@ -193,6 +199,13 @@ mod tests {
                 "e = { A = \"b\", TOKEN = …",
                 24,
                 1,
+            ),
+            (
+                "url = \"https://u:p@h\"",
+                6..21,
+                "url = \"https:// …",
+                6,
+                11,
             ),
             ("é = 3", 5..6, "é = 3", 4, 1),
             ("x", 1..1, "x", 1, 1),

@@ -5,9 +5,10 @@
 //! for each value, the [`SettingOrigin`] it came from. What is wrong is reported all at once, as
 //! [`Diagnostic`]s that point at the line.
 //!
-//! A single value is taken from the highest layer that sets it. A named table (a backend, a policy,
-//! a price table, an emulation) is taken whole from the highest layer that has the name, so that two
-//! layers never blend into a policy or a command that nobody wrote. Restrictions add up.
+//! A single value is taken from the highest layer that sets it. A named table (a backend, an
+//! upstream, a policy, a price table, an emulation) is taken whole from the highest layer that has
+//! the name, so that two layers never blend into a policy or a command that nobody wrote.
+//! Restrictions add up.
 //!
 //! Keys that nobody knows are warnings, and errors in [`Sources::strict`] mode; within policies,
 //! restrictions and prices they are always errors, because a rule that is not read leaves a run
@@ -24,21 +25,26 @@
 //! - Values of environment variables for backends, and lines that seem to hold a secret, are not
 //!   repeated in messages or in [`render_toml`] and [`render_json`].
 
+mod address;
 mod check;
 mod diagnostic;
 mod document;
 mod load;
 mod model;
+mod server;
 mod settings;
 mod show;
 mod sources;
 mod template;
+mod upstream;
 mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use load::{Loaded, load};
 pub use model::{BackendConfig, Config, LogLevel, Restrictions};
+pub use server::ServerConfig;
 pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use template::{project_template, template};
+pub use upstream::UpstreamConfig;

@@ -1,5 +1,7 @@
 //! Layers, merged, with the origin of each value.
 
+mod references;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
@@ -15,8 +17,6 @@ use crate::sources::home;
 use crate::walk::{Leaf, Rules, walk};
 use crate::{Config, Layer, SettingOrigin, Sources};
 
-/// Backends that are always there.
-const EMBEDDED: &[&str] = &["mock", "auto"];
 /// Variables that are read, but set nothing.
 const OTHER_VARIABLES: &[&str] = &["ABP_CONFIG"];
 
@@ -64,6 +64,8 @@ struct Entry {
     origin: SettingOrigin,
     /// The document and the part of it, where it comes from a file.
     place: Option<(usize, Range<usize>)>,
+    /// The parts of that document that are the items of a list.
+    item_spans: Vec<Range<usize>>,
     /// The origins of the items of a list that several layers add to.
     items: Vec<SettingOrigin>,
 }
@@ -125,6 +127,7 @@ impl Merge {
             value: leaf.value,
             origin,
             place: Some((index, leaf.span.clone())),
+            item_spans: leaf.items.clone(),
             items: Vec::new(),
         };
         if is_restriction {
@@ -216,66 +219,10 @@ impl Merge {
                     value,
                     origin,
                     place: None,
+                    item_spans: Vec::new(),
                     items: Vec::new(),
                 };
                 self.entries.insert(vec![key], entry);
-            }
-        }
-    }
-
-    /// Names must be those of something that is there.
-    fn check_references(&mut self, sources: &Sources, problems: &mut Problems) {
-        for (key, group, thing) in [
-            ("default_backend", "backends", "backend"),
-            ("default_policy", "policies", "policy"),
-            ("default_prices", "prices", "price table"),
-        ] {
-            let path = vec![key.to_owned()];
-            let Some(entry) = self.entries.get(&path) else {
-                continue;
-            };
-            let mut known = self.names(group);
-            if group == "backends" {
-                known.extend(EMBEDDED);
-                known.extend(sources.known_backends.iter().map(String::as_str));
-            }
-            let name = entry.value.as_str().unwrap_or_default();
-            if known.contains(&name) {
-                continue;
-            }
-            let message = format!("there is no {thing} {name:?}");
-            let help = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| {
-                known.sort_unstable();
-                match known.as_slice() {
-                    [] => format!("define it as `[{group}.NAME]`"),
-                    known => format!("there are: {}", known.join(", ")),
-                }
-            });
-            let from_project = matches!(
-                entry.origin,
-                SettingOrigin::File {
-                    layer: Layer::Project,
-                    ..
-                }
-            );
-            let unknown = if from_project {
-                problems.ignored(
-                    Problem::UnknownName,
-                    format!("{message}; the choice is ignored"),
-                )
-            } else {
-                Diagnostic::error(Problem::UnknownName, message)
-            };
-            let unknown = unknown.help(help).key(key);
-            problems.push(match &entry.place {
-                Some((index, span)) => match self.documents.get(*index) {
-                    Some(document) => document.place(unknown, span.clone()),
-                    None => unknown,
-                },
-                None => unknown.set_by(entry.origin.clone()),
-            });
-            if from_project {
-                self.entries.remove(&path);
             }
         }
     }

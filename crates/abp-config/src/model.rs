@@ -1,7 +1,6 @@
 //! What can be configured.
 //!
-//! Each setting says who reads it. `bind_address` and `port` wait for the daemon; everything else is
-//! for the command line.
+//! Each setting says who reads it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,6 +10,8 @@ use abp_core::{Capability, EmulationStrategy, ModelPrice, PolicyProfile};
 use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+
+use crate::{ServerConfig, UpstreamConfig};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,20 +39,24 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub approval_timeout_secs: Option<u32>,
-    /// The address the daemon listens on. Read by the daemon.
+    /// The address that is listened on. Read by `abp serve`.
     pub bind_address: IpAddr,
-    /// The port the daemon listens on. Read by the daemon.
+    /// The port that is listened on. Read by `abp serve`.
     #[schemars(range(min = 1))]
     pub port: u16,
+    /// What the server may take. Read by `abp serve`.
+    pub server: ServerConfig,
     /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
     /// `abp run`.
     pub restrictions: Restrictions,
     /// Backends by name. Read by `abp run` and `abp backends`.
     pub backends: BTreeMap<String, BackendConfig>,
+    /// Models' APIs by name. Read by `abp serve`, and by `abp run` as the backends `upstream:NAME`.
+    pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// Policies by name. Read by `abp run`.
     pub policies: BTreeMap<String, PolicyProfile>,
     /// Price tables by name, each with prices by model; `*` is every other model. Read by
-    /// `abp run`.
+    /// `abp run` and `abp serve`.
     pub prices: BTreeMap<String, BTreeMap<String, ModelPrice>>,
     /// Emulation strategies that replace the defaults. Read by `abp run`.
     #[schemars(extend("additionalProperties" = false))]
@@ -70,8 +75,10 @@ impl Default for Config {
             approval_timeout_secs: None,
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8088,
+            server: ServerConfig::default(),
             restrictions: Restrictions::default(),
             backends: BTreeMap::new(),
+            upstreams: BTreeMap::new(),
             policies: BTreeMap::new(),
             prices: BTreeMap::new(),
             emulation: BTreeMap::new(),

@@ -65,6 +65,16 @@ impl Setting {
 pub(crate) enum Kind {
     /// Any text.
     Text,
+    /// A name or a version that goes to somebody else as it is.
+    Word,
+    /// The name of an environment variable.
+    Variable,
+    /// An address of HTTP, without a query and without credentials.
+    Url,
+    /// A host, with or without a port.
+    Host,
+    /// Where a page may come from: scheme, host and port.
+    WebOrigin,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A whole number within limits; above `doubtful` it is probably a mistake.
@@ -77,9 +87,9 @@ pub(crate) enum Kind {
     Command,
     /// An IP address.
     Address,
-    /// A list of texts.
-    Texts,
-    /// A list of patterns, compiled as the policy list of the same name.
+    /// A list of values of one kind.
+    List(&'static Self),
+    /// A list of patterns: of models, or of the policy list of the same name.
     Patterns,
     /// No longer read.
     Deprecated { successor: &'static str },
@@ -90,23 +100,20 @@ const SECONDS: Kind = Kind::Integer {
     max: 86_400,
     doubtful: 3_600,
 };
-const PRIORITY: Kind = Kind::Integer {
-    min: 0,
-    max: u32::MAX as i64,
-    doubtful: i64::MAX,
-};
-const PORT: Kind = Kind::Integer {
-    min: 1,
-    max: u16::MAX as i64,
-    doubtful: i64::MAX,
-};
+const PRIORITY: Kind = at_least(0);
+const PORT: Kind = between(1, u16::MAX as i64);
+const TEXTS: Kind = Kind::List(&Kind::Text);
 
-const fn at_least(min: i64) -> Kind {
+const fn between(min: i64, max: i64) -> Kind {
     Kind::Integer {
         min,
-        max: u32::MAX as i64,
+        max,
         doubtful: i64::MAX,
     }
+}
+
+const fn at_least(min: i64) -> Kind {
+    between(min, u32::MAX as i64)
 }
 
 const fn setting(path: &'static [&'static str], kind: Kind) -> Setting {
@@ -135,6 +142,7 @@ const fn deprecated(path: &'static [&'static str], successor: &'static str) -> S
 }
 
 const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+const DIALECTS: &[&str] = &["openai", "claude", "gemini", "codex", "kimi", "copilot"];
 
 const SETTINGS: &[Setting] = &[
     setting(&["default_backend"], Kind::Text)
@@ -148,6 +156,39 @@ const SETTINGS: &[Setting] = &[
     setting(&["approval_timeout_secs"], SECONDS).env_name("ABP_APPROVAL_TIMEOUT_SECS"),
     setting(&["bind_address"], Kind::Address).env_name("ABP_BIND_ADDRESS"),
     setting(&["port"], PORT).env_name("ABP_PORT"),
+    setting(&["server", "allowed_hosts"], Kind::List(&Kind::Host)),
+    setting(&["server", "allowed_origins"], Kind::List(&Kind::WebOrigin)),
+    setting(&["server", "max_body_mb"], between(1, 1_024)),
+    setting(&["server", "max_connections"], between(1, 1_000_000)),
+    setting(&["server", "max_concurrent"], between(1, 1_000_000)),
+    setting(&["server", "header_timeout_secs"], SECONDS),
+    setting(&["server", "body_timeout_secs"], SECONDS),
+    setting(&["server", "idle_timeout_secs"], SECONDS),
+    setting(&["server", "tls_cert"], Kind::Path),
+    setting(&["server", "tls_key"], Kind::Path),
+    setting(&["server", "keepalive_secs"], SECONDS),
+    setting(&["server", "drain_timeout_secs"], SECONDS),
+    setting(&["server", "max_attempts"], between(1, 10)),
+    setting(&["upstreams", ANY, "dialect"], Kind::Choice(DIALECTS)),
+    setting(&["upstreams", ANY, "base_url"], Kind::Url),
+    setting(&["upstreams", ANY, "api_key_env"], Kind::Variable),
+    setting(&["upstreams", ANY, "api_key_file"], Kind::Path),
+    setting(&["upstreams", ANY, "models"], Kind::Patterns),
+    setting(&["upstreams", ANY, "aliases", ANY], Kind::Word),
+    setting(&["upstreams", ANY, "weight"], between(1, 1_000)),
+    setting(&["upstreams", ANY, "wire_version"], Kind::Word),
+    setting(&["upstreams", ANY, "prices"], Kind::Text),
+    setting(&["upstreams", ANY, "ca_file"], Kind::Path),
+    setting(
+        &["upstreams", ANY, "connect_timeout_ms"],
+        between(1, 600_000),
+    ),
+    setting(&["upstreams", ANY, "first_byte_timeout_secs"], SECONDS),
+    setting(&["upstreams", ANY, "idle_timeout_secs"], SECONDS),
+    setting(&["upstreams", ANY, "total_timeout_secs"], SECONDS),
+    setting(&["upstreams", ANY, "max_answer_mb"], between(1, 4_096)),
+    setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
+    setting(&["upstreams", ANY, "fallback"], TEXTS),
     restriction(&["restrictions", "disallowed_tools"]),
     restriction(&["restrictions", "deny_read"]),
     restriction(&["restrictions", "deny_write"]),
@@ -159,7 +200,7 @@ const SETTINGS: &[Setting] = &[
     ),
     setting(&["backends", ANY, "script"], Kind::Path),
     setting(&["backends", ANY, "command"], Kind::Command),
-    setting(&["backends", ANY, "args"], Kind::Texts),
+    setting(&["backends", ANY, "args"], TEXTS),
     setting(&["backends", ANY, "env", ANY], Kind::Text),
     setting(&["backends", ANY, "timeout_secs"], SECONDS),
     setting(&["backends", ANY, "hello_timeout_secs"], SECONDS),
@@ -247,6 +288,10 @@ pub(crate) const VARIANTS: &[Variant] = &[
     variant("emulation", "disabled", &["reason"], &[]),
 ];
 
+/// The keys that every named table of a group must have, where its kind does not depend on a
+/// `type`.
+pub(crate) const REQUIRED: &[(&str, &[&str])] = &[("upstreams", &["dialect", "base_url"])];
+
 /// The settings below a path.
 pub(crate) fn below<'a>(path: &'a [&'static str]) -> impl Iterator<Item = &'static Setting> + 'a {
     SETTINGS
@@ -290,4 +335,16 @@ pub(crate) fn string_text(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use abp_dialect::Dialect;
+
+    use super::*;
+
+    #[test]
+    fn every_dialect_can_be_chosen() {
+        assert_eq!(DIALECTS, Dialect::ALL.map(Dialect::as_str));
+    }
 }

@@ -10,7 +10,7 @@ use crate::Layer;
 use crate::check::{self, Base, Found, did_you_mean};
 use crate::diagnostic::{Diagnostic, Problem, Problems};
 use crate::document::{Document, is_secret_name};
-use crate::settings::{ANY, Kind, Setting, VARIANTS, below, dotted, find};
+use crate::settings::{ANY, Kind, REQUIRED, Setting, VARIANTS, below, dotted, find};
 
 /// Words in the names of things that a project file may not set, beside secrets.
 const REDIRECTING_WORDS: &[&str] = &["url", "endpoint", "hook", "command", "proxy", "address"];
@@ -158,7 +158,7 @@ impl Walk<'_> {
 
     fn leaf(&mut self, setting: &Setting, value: &Spanned<DeValue<'_>>, path: &[String]) {
         let span = value.span();
-        if let (Kind::Texts | Kind::Patterns, DeValue::Array(array)) =
+        if let (Kind::List(_) | Kind::Patterns, DeValue::Array(array)) =
             (setting.kind, value.get_ref())
         {
             return self.list(setting, array, span, path);
@@ -181,10 +181,14 @@ impl Walk<'_> {
         span: Range<usize>,
         path: &[String],
     ) {
+        let kind = match setting.kind {
+            Kind::List(kind) => *kind,
+            _ => Kind::Text,
+        };
         let mut texts = Vec::new();
         let mut items = Vec::new();
         for item in array.iter() {
-            match check::value(Kind::Text, found(item.get_ref()), &self.rules.base) {
+            match check::value(kind, found(item.get_ref()), &self.rules.base) {
                 Ok(text) => {
                     texts.extend(text.as_str().map(str::to_owned));
                     items.push(item.span());
@@ -205,8 +209,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A backend, policy, price table or emulation: it is there even when nothing is set in it, and
-    /// where it has a type, that decides which keys it has.
+    /// A backend, upstream, policy, price table or emulation: it is there even when nothing is set
+    /// in it, and where it has a type, that decides which keys it has.
     fn named_table(&mut self, table: &DeTable<'_>, key: Range<usize>, path: &[String]) {
         let Some(group) = path.first() else { return };
         if group == "emulation" && self.leaves.iter().any(|leaf| leaf.path == path) {
@@ -215,6 +219,9 @@ impl Walk<'_> {
             return self.report(twice, path, key);
         }
         self.push(path, json!({}), key.clone(), Vec::new());
+        for (_, keys) in REQUIRED.iter().filter(|(table, _)| table == group) {
+            self.require(keys, table, path, &key);
+        }
         let variants = || VARIANTS.iter().filter(|variant| variant.table == group);
         let names: Vec<_> = variants().map(|variant| variant.name).collect();
         if names.is_empty() {
@@ -240,18 +247,20 @@ impl Walk<'_> {
                 self.report(wrong, path, present.span());
             }
         }
-        for required in variant.required {
-            if !table.contains_key(*required) {
-                let message = format!("`{}` has no `{required}`", dotted(path));
-                self.missing(message, None, path, key.clone());
-            }
-        }
+        self.require(variant.required, table, path, &key);
         if let ("post_processing", Some(Ok(capability))) = (
             variant.name,
             path.last().map(|name| check::capability(name)),
         ) && let Some(problem) = check::post_processing(&capability)
         {
             self.report(problem, path, tag.span());
+        }
+    }
+
+    fn require(&mut self, keys: &[&str], table: &DeTable<'_>, path: &[String], at: &Range<usize>) {
+        for required in keys.iter().filter(|key| !table.contains_key(**key)) {
+            let message = format!("`{}` has no `{required}`", dotted(path));
+            self.missing(message, None, path, at.clone());
         }
     }
 

@@ -5,7 +5,9 @@
 //! choices, and adds members and events of its own.
 
 mod dialect;
+mod manifest;
 mod stream;
 mod wire;
 
 pub use dialect::CopilotCodec;
+pub use manifest::manifest;

@@ -15,8 +15,10 @@
 mod dialect;
 mod grounding;
 mod lowering;
+mod manifest;
 mod schema;
 mod stream;
-mod wire;
+pub mod wire;
 
 pub use dialect::GeminiCodec;
+pub use manifest::manifest;

@@ -1,8 +1,28 @@
-//! The names and words of the wire.
+//! The names and words of the wire; and its documents as types, for those who write requests and read
+//! answers in Rust.
+//!
+//! Types are as open as the vendor is: what has no member of its own is kept in `extra` or in a
+//! variant `Other`, and is written back as it was read.
+
+mod answer;
+mod request;
 
 use abp_core::ir::{IrErrorKind, IrFinishReason, IrVendorField, Leaf, RawJson};
 use abp_dialect::{DialectError, Item};
 use abp_json::Kind;
+
+pub use answer::{
+    Candidate, CountTokensResponse, ErrorResponse, ErrorStatus, FinishReason,
+    GenerateContentResponse, ListModelsResponse, Model, PromptFeedback, UsageMetadata,
+};
+pub use request::{
+    Blob, Content, CountTokensRequest, FileData, FunctionCall, FunctionCallingConfig,
+    FunctionCallingMode, FunctionDeclaration, FunctionResponse, GenerateContentRequest,
+    GenerationConfig, Part, ThinkingConfig, Tool, ToolConfig,
+};
+
+/// Members that have no type of their own, by name. They are sent, and kept, as they are.
+pub type Extra = serde_json::Map<String, serde_json::Value>;
 
 /// Members that no other dialect has, by the object they belong to.
 pub(crate) mod vendor {

@@ -6,6 +6,8 @@
 
 mod dialect;
 mod lowering;
+mod manifest;
 mod wire;
 
 pub use dialect::KimiCodec;
+pub use manifest::manifest;

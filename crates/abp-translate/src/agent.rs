@@ -49,7 +49,7 @@ pub fn map_response(response: &IrResponse) -> Vec<AgentEventKind> {
     events.extend(reason.and_then(warning));
     if let Some(usage) = &response.usage {
         events.push(AgentEventKind::UsageUpdated {
-            usage: normalized(usage),
+            usage: normalized_usage(usage),
         });
     }
     events
@@ -109,14 +109,19 @@ fn warning(reason: IrFinishReason) -> Option<AgentEventKind> {
     })
 }
 
-/// The counts as a receipt carries them.
-fn normalized(usage: &IrUsage) -> UsageNormalized {
+/// The counts as a receipt carries them. A vendor's input includes what came from or went into a
+/// cache; a receipt counts those apart, because they are priced apart.
+#[must_use]
+pub fn normalized_usage(usage: &IrUsage) -> UsageNormalized {
     let count = |leaf: &Option<Leaf<u64>>| leaf.as_ref().map(|leaf| leaf.value);
+    let read = count(&usage.cache_read_tokens);
+    let written = count(&usage.cache_creation_tokens);
+    let cached = read.unwrap_or(0).saturating_add(written.unwrap_or(0));
     UsageNormalized {
-        input_tokens: count(&usage.input_tokens),
+        input_tokens: count(&usage.input_tokens).map(|all| all.saturating_sub(cached)),
         output_tokens: count(&usage.output_tokens),
-        cache_read_tokens: count(&usage.cache_read_tokens),
-        cache_write_tokens: count(&usage.cache_creation_tokens),
+        cache_read_tokens: read,
+        cache_write_tokens: written,
         ..UsageNormalized::default()
     }
 }

@@ -16,7 +16,8 @@ pub struct ByteTranslator {
 }
 
 impl ByteTranslator {
-    /// Starts a stream; `exchange` is what its request's translation left to undo.
+    /// Starts a stream; `exchange` is what its request's translation left to undo, `form` the form in
+    /// which the caller wants it.
     ///
     /// # Errors
     /// Fails where the hub does not know a dialect.
@@ -24,12 +25,13 @@ impl ByteTranslator {
         from: Dialect,
         to: Dialect,
         exchange: &Exchange,
+        form: SseForm,
         options: &Options,
     ) -> Result<Self, TranslateError> {
         Ok(Self {
             decoder: SseDecoder::new(SseLimits::default()),
             translator: StreamTranslator::new(from, to, exchange, options)?,
-            encoder: SseEncoder::new(SseForm::Events),
+            encoder: SseEncoder::new(form),
         })
     }
 
@@ -41,15 +43,26 @@ impl ByteTranslator {
         });
     }
 
-    /// The source has ended: appends the end of the target. A source that did not come to its own end
-    /// ends in an error.
+    /// The source has ended: appends the end of the target. What the source left open is closed, as
+    /// incomplete.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.end(StreamTranslator::end, out);
+    }
+
+    /// The source has ended, for a caller that waits: one that did not come to its own end ends in an
+    /// error.
+    pub fn finish_or_fail(&mut self, out: &mut Vec<u8>) {
+        self.end(StreamTranslator::end_or_fail, out);
+    }
+
+    fn end(&mut self, end: fn(&mut StreamTranslator) -> Vec<StreamEvent>, out: &mut Vec<u8>) {
         let (translator, encoder) = (&mut self.translator, &mut self.encoder);
         let mut sink = |event: StreamEvent| {
             encoder.event(event.name.as_deref(), &event.data, out);
         };
         unfinished_events(&mut self.decoder, translator, &mut sink);
-        translator.end_or_fail().into_iter().for_each(sink);
+        end(translator).into_iter().for_each(sink);
+        self.encoder.finish(out);
     }
 
     /// The source does not go on: appends the error in the target's form.
@@ -57,6 +70,7 @@ impl ByteTranslator {
         for event in self.translator.interrupt(error) {
             self.encoder.event(event.name.as_deref(), &event.data, out);
         }
+        self.encoder.finish(out);
     }
 
     /// Appends a sign of life that says nothing.

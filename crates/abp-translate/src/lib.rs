@@ -11,23 +11,27 @@ mod bytes;
 mod codecs;
 mod exchange;
 mod ledger;
+mod manifest;
 mod prepare;
 mod reasoning;
 mod stream;
 mod translate;
 mod watch;
+mod write;
 
 pub use accumulate::Accumulator;
-pub use agent::{map_response, map_work_order};
+pub use agent::{map_response, map_work_order, normalized_usage};
 pub use bytes::{ByteTranslator, translate_stream};
 pub use codecs::codec;
 pub use exchange::restore_response;
 pub use ledger::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED};
+pub use manifest::manifest;
 pub use prepare::prepare;
 pub use reasoning::{KeptReasoning, Recovered, kept_reasoning, needed_reasoning, recover};
 pub use stream::{StreamEvent, StreamSummary, StreamTranslator};
 pub use translate::{
     Options, TranslateError, Translation, read_request, translate_error, translate_request,
-    translate_request_with, translate_response, write_request,
+    translate_request_with, translate_response, translate_response_with, write_request,
 };
 pub use watch::{StreamWatch, usage_of};
+pub use write::{write_error, write_response, write_stream};

@@ -12,6 +12,7 @@ use abp_core::ir::{
     IrBlock, IrContentBlock, IrConversation, IrMessage, IrResponse, IrRole, Leaf, Origin,
 };
 use abp_dialect::Dialect;
+use serde::{Deserialize, Serialize};
 
 /// Reasoning found again, by the id of a call it led to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,7 +21,7 @@ pub struct Recovered {
 }
 
 /// The reasoning that led to a call.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeptReasoning {
     /// The blocks that stood before the first call.
     pub blocks: Vec<IrBlock>,

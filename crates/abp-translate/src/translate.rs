@@ -148,7 +148,26 @@ pub fn translate_response(
     exchange: &Exchange,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    let write = |job: Job<'_>, answer| job.response(answer, exchange);
+    translate_response_with(source, from, to, exchange, options, |_| {})
+}
+
+/// Translates an answer that somebody looks at on the way: `look` sees what was read, as the source
+/// gave it.
+///
+/// # Errors
+/// As [`translate_response`].
+pub fn translate_response_with(
+    source: &[u8],
+    from: Dialect,
+    to: Dialect,
+    exchange: &Exchange,
+    options: &Options,
+    look: impl FnOnce(&IrResponse),
+) -> Result<Translation, TranslateError> {
+    let write = |job: Job<'_>, answer| {
+        look(&answer);
+        job.response(answer, exchange)
+    };
     let done = document(source, from, to, options, Codec::read_response, write)?;
     checked(source, done, options, |output, options| {
         translate_response(output, to, from, &Exchange::default(), options)

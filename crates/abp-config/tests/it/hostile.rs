@@ -11,7 +11,9 @@ use proptest::sample::select;
 const PIECES: &str = "~ ~[ ] [[ ]] = . , # \" ' \"\"\" { } [restrictions]~ [backends.a]~ \
     [policies.b]~ [prices.c.\"*\"]~ [emulation.vision]~ [emulation.audio]~ default_backend port \
     log_level state_dir type script command args env priority timeout_secs deny_read \
-    allowed_tools prompt detail reason input_usd_per_mtok =\"mock\"~ =\"sidecar\"~ =\"disabled\"~ \
+    allowed_tools prompt detail reason input_usd_per_mtok [server]~ [upstreams.d]~ \
+    [upstreams.d.aliases]~ dialect base_url models fallback tls_key api_key_env =\"openai\"~ \
+    =\"https://u:p@h/\"~ =\"https://h/\"~ =[\"d\"]~ =\"mock\"~ =\"sidecar\"~ =\"disabled\"~ \
     =\"post_processing\"~ =\"a\"~ =1~ =-1~ =0.5~ =inf~ =true~ =[\"a\"]~ =[\"[\",1]~ ={a=1}~ \
     =\"~/x\"~ \u{1b}[31m \u{202e} é \0 \\u0000";
 

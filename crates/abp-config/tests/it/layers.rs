@@ -27,6 +27,17 @@ TOKEN = "not-to-be-shown"
 [backends.play]
 type = "mock"
 script = "play.json"
+[upstreams.house]
+dialect = "claude"
+base_url = "https://models.example"
+api_key_file = "house.key"
+prices = "list"
+fallback = ["spare"]
+[upstreams.house.aliases]
+fast = "claude-haiku-4-5"
+[upstreams.spare]
+dialect = "codex"
+base_url = "http://127.0.0.1:9/v1"
 [prices.list."gpt-4.1"]
 input_usd_per_mtok = 3
 "#;
@@ -159,6 +170,42 @@ fn paths_start_at_their_file() {
 }
 
 #[test]
+fn an_upstream_has_its_defaults_and_is_replaced_whole() {
+    let operator = "[server]\ntls_cert = 'cert.pem'\n[upstreams.house]\ndialect = 'openai'\n\
+                    base_url = 'http://[::1]:9/v1'\n";
+    let user = format!("{USER}[server]\ntls_key = 'key.pem'\nmax_attempts = 2\n");
+    let (dir, mut sources) = sources(&user, "", operator);
+    let config = load(&sources).unwrap().config;
+    let house = serde_json::to_value(&config.upstreams["house"]).unwrap();
+    let expected = serde_json::json!({
+        "dialect": "openai",
+        "base_url": "http://[::1]:9/v1",
+        "models": ["*"],
+        "weight": 1,
+        "connect_timeout_ms": 10_000,
+        "first_byte_timeout_secs": 600,
+        "idle_timeout_secs": 120,
+        "total_timeout_secs": 3_600,
+        "max_answer_mb": 64,
+        "max_concurrent": 256,
+    });
+    assert_eq!(house, expected);
+    let server = &config.server;
+    assert_eq!(server.tls_key, Some(dir.path().join("key.pem")));
+    assert_eq!(server.tls_cert, Some(dir.path().join("cert.pem")));
+    assert_eq!((server.max_attempts, server.max_concurrent), (2, 4_096));
+    sources.env = env(&[("ABP_DEFAULT_BACKEND", "upstream:spare")]);
+    assert!(load(&sources).is_ok());
+    // What the operator's file made whole is not whole without it.
+    sources.operator = None;
+    let errors = load(&sources).unwrap_err().to_string();
+    assert!(
+        errors.contains("`server.tls_key` is set without"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn b9_a_project_file_cannot_take_over() {
     let project = fs::read_to_string("../../fixtures/config/project.toml").unwrap();
     let (dir, sources) = sources(USER, &project, "");
@@ -171,7 +218,7 @@ fn b9_a_project_file_cannot_take_over() {
         .iter()
         .filter(|one| **one == Problem::Refused)
         .count();
-    assert_eq!(refused, 10, "{:#?}", with.warnings);
+    assert_eq!(refused, 12, "{:#?}", with.warnings);
     assert!(with.warnings.iter().all(|one| match &one.origin {
         Some(SettingOrigin::File { path, line, .. }) => path.ends_with("project.toml") && *line > 0,
         _ => false,

@@ -1,0 +1,156 @@
+//! What OpenAI's models can do when they are asked in this dialect, by family.
+//!
+//! Batches, embeddings and whatever else has an endpoint of its own are no part of it. There are no
+//! stop sequences, seeds and penalties in this dialect.
+
+use abp_core::Capability::{
+    CacheControl, CodeExecution, ExtendedThinking, ImageGeneration, ImageInput, JsonMode, Logprobs,
+    MaxTokens, McpClient, PdfInput, SessionFork, SessionResume, Streaming,
+    StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, ToolWebSearch, TopP,
+};
+use abp_core::{Capability, CapabilityManifest, SupportLevel};
+
+/// Capabilities that come together.
+type Groups = &'static [&'static [Capability]];
+
+/// Any answer can be gone on from, and several times.
+const CHAT: &[Capability] = &[
+    Streaming,
+    SystemMessage,
+    MaxTokens,
+    SessionResume,
+    SessionFork,
+];
+const SAMPLING: &[Capability] = &[Temperature, TopP, Logprobs];
+const TOOLS: &[Capability] = &[ToolUse];
+const JSON: &[Capability] = &[JsonMode];
+const SCHEMA: &[Capability] = &[JsonMode, StructuredOutputJsonSchema];
+const IMAGES: &[Capability] = &[ImageInput];
+const MEDIA: &[Capability] = &[ImageInput, PdfInput];
+/// Tools that the vendor carries out.
+const HOSTED: &[Capability] = &[ToolWebSearch, CodeExecution, McpClient, ImageGeneration];
+const THINKING: &[Capability] = &[ExtendedThinking];
+const MARKS: &[Capability] = &[CacheControl];
+
+/// Families by the beginning of their names; the first that fits counts.
+const FAMILIES: &[(&str, Groups)] = &[
+    ("gpt-3.5", &[CHAT, SAMPLING, TOOLS, JSON]),
+    ("gpt-4o", &[CHAT, SAMPLING, TOOLS, SCHEMA, MEDIA, HOSTED]),
+    ("chatgpt-4o", &[CHAT, SAMPLING, IMAGES]),
+    ("gpt-4.", &[CHAT, SAMPLING, TOOLS, SCHEMA, MEDIA, HOSTED]),
+    ("gpt-4-turbo", &[CHAT, SAMPLING, TOOLS, JSON, IMAGES]),
+    ("gpt-4", &[CHAT, SAMPLING, TOOLS]),
+    ("o3-mini", &[CHAT, TOOLS, SCHEMA, THINKING]),
+    ("o1", &[CHAT, TOOLS, SCHEMA, MEDIA, THINKING]),
+    ("o3", &[CHAT, TOOLS, SCHEMA, MEDIA, HOSTED, THINKING]),
+    ("o4", &[CHAT, TOOLS, SCHEMA, MEDIA, HOSTED, THINKING]),
+    ("codex-", &[CHAT, TOOLS, SCHEMA, MEDIA, THINKING]),
+    (
+        "gpt-5.6",
+        &[CHAT, TOOLS, SCHEMA, MEDIA, HOSTED, THINKING, MARKS],
+    ),
+    ("gpt-5", &[CHAT, TOOLS, SCHEMA, MEDIA, HOSTED, THINKING]),
+];
+
+/// Models of reasoning families that do not reason themselves.
+const CHATTING: (&str, Groups) = ("-chat-latest", &[CHAT, SAMPLING, TOOLS, SCHEMA, IMAGES]);
+
+/// What some models have. A name that is no family's is that of a compatible server's model, and
+/// such a server may not keep answers.
+const SOME: Groups = &[
+    &[SessionResume, SessionFork],
+    SAMPLING,
+    TOOLS,
+    SCHEMA,
+    MEDIA,
+    HOSTED,
+    THINKING,
+    MARKS,
+];
+
+/// What a model can do. Where nothing is known of its name, what only some models have is
+/// restricted.
+#[must_use]
+pub fn manifest(model: Option<&str>) -> CapabilityManifest {
+    let name = model.and_then(|model| model.rsplit('/').next());
+    let name = name.map_or("", |name| name.strip_prefix("ft:").unwrap_or(name));
+    let (word, chatting) = CHATTING;
+    if name.contains(word) {
+        return manifest_of(chatting, &[], "");
+    }
+    let known = FAMILIES.iter().find(|(start, _)| name.starts_with(start));
+    match known {
+        // Since 5.1 reasoning can be turned off.
+        Some((_, has)) if name.starts_with("gpt-5.") => manifest_of(
+            has,
+            &[SAMPLING],
+            "only while the effort of reasoning is `none`",
+        ),
+        Some((_, has)) => manifest_of(has, &[], ""),
+        None => manifest_of(
+            &[&[Streaming, SystemMessage, MaxTokens]],
+            SOME,
+            "nothing is known of this model",
+        ),
+    }
+}
+
+/// A manifest of what a model simply has, and of what it has under a condition.
+fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
+    let restricted = SupportLevel::Restricted {
+        reason: reason.to_owned(),
+    };
+    let level = |groups: Groups, level: SupportLevel| {
+        let all = groups.iter().copied().flatten();
+        all.map(move |one| (one.clone(), level.clone()))
+    };
+    level(limited, restricted)
+        .chain(level(has, SupportLevel::Native))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model, what it has, and what it lacks or has under a condition only.
+    const CASES: &str = "
+        | streaming | session_resume tool_use
+        grok-4.3 | max_tokens | tool_web_search
+        gpt-3.5-turbo | tool_use session_resume | image_input tool_web_search
+        gpt-4-0613 | tool_use | json_mode
+        gpt-4-turbo | image_input | structured_output_json_schema
+        chatgpt-4o-latest | image_input | tool_use
+        gpt-4o | tool_web_search code_execution logprobs | extended_thinking
+        gpt-4.1 | mcp_client image_generation | extended_thinking
+        o1 | extended_thinking image_input | mcp_client
+        o3-mini | tool_use session_fork | image_input
+        o3 | code_execution pdf_input | temperature
+        o4-mini | code_execution | top_p
+        codex-mini-latest | tool_use extended_thinking | image_generation
+        gpt-5.3-codex | tool_web_search extended_thinking | temperature cache_control
+        gpt-5.6-terra | cache_control | temperature
+        gpt-5.1-chat-latest | temperature | extended_thinking
+    ";
+
+    #[test]
+    fn families_by_name() {
+        for line in CASES.lines().filter(|line| line.contains('|')) {
+            let mut columns = line.split('|').map(str::trim);
+            let mut column = || columns.next().unwrap();
+            let (model, has, lacks) = (column(), column(), column());
+            let manifest = manifest((!model.is_empty()).then_some(model));
+            let native = |name| {
+                let one = Capability::from_wire(name);
+                assert!(Capability::KNOWN.contains(&one), "{name}");
+                manifest.get(&one) == Some(&SupportLevel::Native)
+            };
+            for name in has.split(' ') {
+                assert!(native(name), "{model} has {name}");
+            }
+            for name in lacks.split(' ') {
+                assert!(!native(name), "{model} has no {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Models' APIs that requests may go to.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use abp_dialect::Dialect;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A model's API. Read by `abp serve`, and by `abp run` as the backend `upstream:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamConfig {
+    /// The dialect it speaks. Read by `abp serve`.
+    pub dialect: Dialect,
+    /// Its address, as the vendor's own client takes it: without a query, without credentials. Read
+    /// by `abp serve`.
+    pub base_url: String,
+    /// The environment variable that holds its key. Without one, and without a file, requests carry
+    /// no key. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// The file that holds its key. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<PathBuf>,
+    /// The models it is asked for, as callers name them; patterns are allowed. Read by `abp serve`.
+    #[serde(default = "default::models")]
+    pub models: Vec<String>,
+    /// What callers call a model, and what the vendor calls it. A name is looked up once. Read by
+    /// `abp serve`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aliases: BTreeMap<String, String>,
+    /// Its share among upstreams that serve the same model. Read by `abp serve`.
+    #[serde(default = "default::weight")]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub weight: u32,
+    /// The version of its wire, such as `anthropic-version`; the dialect's usual one when omitted.
+    /// Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_version: Option<String>,
+    /// The price table, from `[prices]`. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
+    /// Certificates to trust instead of the system's, as PEM. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// The longest a connection may take, in milliseconds. Read by `abp serve`.
+    #[serde(default = "default::connect_timeout_ms")]
+    #[schemars(range(min = 1, max = 600_000))]
+    pub connect_timeout_ms: u32,
+    /// The longest until an answer begins, in seconds. Read by `abp serve`.
+    #[serde(default = "default::first_byte_timeout_secs")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub first_byte_timeout_secs: u32,
+    /// The longest until more of an answer comes, in seconds. Read by `abp serve`.
+    #[serde(default = "default::idle_timeout_secs")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub idle_timeout_secs: u32,
+    /// The longest a whole answer may take, in seconds. Read by `abp serve`.
+    #[serde(default = "default::total_timeout_secs")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub total_timeout_secs: u32,
+    /// The largest whole answer, in megabytes. Read by `abp serve`.
+    #[serde(default = "default::max_answer_mb")]
+    #[schemars(range(min = 1, max = 4_096))]
+    pub max_answer_mb: u32,
+    /// The most requests to it at once. Read by `abp serve`.
+    #[serde(default = "default::max_concurrent")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_concurrent: u32,
+    /// Upstreams that are tried after it, in this order. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<String>,
+}
+
+/// What holds where nothing is set.
+mod default {
+    pub(super) fn models() -> Vec<String> {
+        vec!["*".to_owned()]
+    }
+
+    pub(super) const fn weight() -> u32 {
+        1
+    }
+
+    pub(super) const fn connect_timeout_ms() -> u32 {
+        10_000
+    }
+
+    pub(super) const fn first_byte_timeout_secs() -> u32 {
+        600
+    }
+
+    pub(super) const fn idle_timeout_secs() -> u32 {
+        120
+    }
+
+    pub(super) const fn total_timeout_secs() -> u32 {
+        3_600
+    }
+
+    pub(super) const fn max_answer_mb() -> u32 {
+        64
+    }
+
+    pub(super) const fn max_concurrent() -> u32 {
+        256
+    }
+}

@@ -1,0 +1,118 @@
+//! What Google's models can do when they are asked in this dialect, by family.
+//!
+//! Batches, embeddings and whatever else has a method of its own are no part of it. A cache of this
+//! vendor is a resource, not a mark in the prompt.
+
+use abp_core::Capability::{
+    Audio, CodeExecution, ExtendedThinking, FrequencyPenalty, ImageGeneration, ImageInput,
+    JsonMode, Logprobs, MaxTokens, PdfInput, PresencePenalty, SeedDeterminism, StopSequences,
+    Streaming, StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, ToolWebFetch,
+    ToolWebSearch, TopK, TopP,
+};
+use abp_core::{Capability, CapabilityManifest, SupportLevel};
+
+use crate::dialect::Family;
+
+/// Capabilities that come together.
+type Groups = &'static [&'static [Capability]];
+
+const TEXT: &[Capability] = &[
+    Streaming,
+    MaxTokens,
+    StopSequences,
+    Temperature,
+    TopP,
+    TopK,
+    SeedDeterminism,
+];
+const CHAT: &[Capability] = &[SystemMessage, ToolUse, JsonMode];
+const MEDIA: &[Capability] = &[ImageInput, PdfInput, Audio];
+const SCHEMA: &[Capability] = &[StructuredOutputJsonSchema];
+/// Tools that the vendor carries out.
+const HOSTED: &[Capability] = &[ToolWebSearch, CodeExecution];
+const READING: &[Capability] = &[ToolWebFetch];
+const THINKING: &[Capability] = &[ExtendedThinking];
+const PAINTING: &[Capability] = &[ImageInput, ImageGeneration];
+
+/// What the vendor turns on model by model, and endpoint by endpoint.
+const RARE: &[Capability] = &[Logprobs, FrequencyPenalty, PresencePenalty];
+
+/// What some models have.
+const SOME: Groups = &[
+    CHAT, MEDIA, SCHEMA, HOSTED, READING, THINKING, PAINTING, RARE,
+];
+
+/// What a model can do. Where nothing is known of its name, what only some models have is
+/// restricted.
+#[must_use]
+pub fn manifest(model: Option<&str>) -> CapabilityManifest {
+    let name = model.unwrap_or_default();
+    if name.contains("-image") {
+        return manifest_of(&[TEXT, PAINTING], &[], "");
+    }
+    if name.contains("-tts") {
+        return manifest_of(&[TEXT, &[Audio]], &[], "");
+    }
+    let has: Groups = match Family::of(model) {
+        Family::One => {
+            let reason = "its schemas are Google's own, a part of JSON Schema";
+            return manifest_of(&[TEXT, CHAT, MEDIA, HOSTED], &[SCHEMA], reason);
+        }
+        Family::Two => &[TEXT, CHAT, MEDIA, SCHEMA, HOSTED],
+        Family::TwoFive | Family::Three => &[TEXT, CHAT, MEDIA, SCHEMA, HOSTED, READING, THINKING],
+        Family::Unknown => return manifest_of(&[TEXT], SOME, "nothing is known of this model"),
+    };
+    manifest_of(has, &[RARE], "not every model and endpoint takes it")
+}
+
+/// A manifest of what a model simply has, and of what it has under a condition.
+fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
+    let restricted = SupportLevel::Restricted {
+        reason: reason.to_owned(),
+    };
+    let level = |groups: Groups, level: SupportLevel| {
+        let all = groups.iter().copied().flatten();
+        all.map(move |one| (one.clone(), level.clone()))
+    };
+    level(limited, restricted)
+        .chain(level(has, SupportLevel::Native))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model, what it has, and what it lacks or has under a condition only.
+    const CASES: &str = "
+        | streaming temperature | tool_use extended_thinking
+        learnlm | max_tokens | audio
+        gemini-1.5-flash | tool_use audio | structured_output_json_schema extended_thinking
+        gemini-2.0-flash | structured_output_json_schema code_execution | tool_web_fetch logprobs
+        models/gemini-2.5-pro | extended_thinking tool_web_fetch | frequency_penalty
+        gemini-2.5-flash-image | image_generation image_input | tool_use audio
+        gemini-2.5-flash-preview-tts | audio | image_input tool_use
+        gemini-3-flash-preview | extended_thinking pdf_input top_k | image_generation
+    ";
+
+    #[test]
+    fn families_by_name() {
+        for line in CASES.lines().filter(|line| line.contains('|')) {
+            let mut columns = line.split('|').map(str::trim);
+            let mut column = || columns.next().unwrap();
+            let (model, has, lacks) = (column(), column(), column());
+            let manifest = manifest((!model.is_empty()).then_some(model));
+            let native = |name| {
+                let one = Capability::from_wire(name);
+                assert!(Capability::KNOWN.contains(&one), "{name}");
+                manifest.get(&one) == Some(&SupportLevel::Native)
+            };
+            for name in has.split(' ') {
+                assert!(native(name), "{model} has {name}");
+            }
+            for name in lacks.split(' ') {
+                assert!(!native(name), "{model} has no {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What OpenAI's models can do when they are asked in this dialect, by family.
+//!
+//! Batches, embeddings and whatever else has an endpoint of its own are no part of it.
+
+use abp_core::Capability::{
+    Audio, CacheControl, ExtendedThinking, FrequencyPenalty, ImageInput, JsonMode, Logprobs,
+    MaxTokens, PdfInput, PresencePenalty, SeedDeterminism, StopSequences, Streaming,
+    StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, ToolWebSearch, TopP,
+};
+use abp_core::{Capability, CapabilityManifest, SupportLevel};
+
+/// Capabilities that come together.
+type Groups = &'static [&'static [Capability]];
+
+const CHAT: &[Capability] = &[Streaming, SystemMessage, MaxTokens];
+const SAMPLING: &[Capability] = &[
+    Temperature,
+    TopP,
+    FrequencyPenalty,
+    PresencePenalty,
+    Logprobs,
+];
+const SEED: &[Capability] = &[SeedDeterminism];
+const STOP: &[Capability] = &[StopSequences];
+const TOOLS: &[Capability] = &[ToolUse];
+const JSON: &[Capability] = &[JsonMode];
+const SCHEMA: &[Capability] = &[JsonMode, StructuredOutputJsonSchema];
+const IMAGES: &[Capability] = &[ImageInput];
+const MEDIA: &[Capability] = &[ImageInput, PdfInput];
+const SOUND: &[Capability] = &[Audio];
+const SEARCH: &[Capability] = &[ToolWebSearch];
+const THINKING: &[Capability] = &[ExtendedThinking];
+const MARKS: &[Capability] = &[CacheControl];
+
+/// Families by the beginning of their names; the first that fits counts.
+const FAMILIES: &[(&str, Groups)] = &[
+    ("gpt-3.5", &[CHAT, SAMPLING, SEED, STOP, TOOLS, JSON]),
+    ("gpt-4o-audio", &[CHAT, SAMPLING, SEED, STOP, TOOLS, SOUND]),
+    (
+        "gpt-4o-mini-audio",
+        &[CHAT, SAMPLING, SEED, STOP, TOOLS, SOUND],
+    ),
+    ("gpt-4o-search", &[CHAT, SCHEMA, SEARCH]),
+    ("gpt-4o-mini-search", &[CHAT, SCHEMA, SEARCH]),
+    (
+        "gpt-4o",
+        &[CHAT, SAMPLING, SEED, STOP, TOOLS, SCHEMA, MEDIA],
+    ),
+    ("chatgpt-4o", &[CHAT, SAMPLING, SEED, STOP, IMAGES]),
+    (
+        "gpt-4.",
+        &[CHAT, SAMPLING, SEED, STOP, TOOLS, SCHEMA, MEDIA],
+    ),
+    (
+        "gpt-4-turbo",
+        &[CHAT, SAMPLING, SEED, STOP, TOOLS, JSON, IMAGES],
+    ),
+    ("gpt-4-vision", &[CHAT, SAMPLING, SEED, STOP, IMAGES]),
+    ("gpt-4-1106", &[CHAT, SAMPLING, SEED, STOP, TOOLS, JSON]),
+    ("gpt-4-0125", &[CHAT, SAMPLING, SEED, STOP, TOOLS, JSON]),
+    ("gpt-4", &[CHAT, SAMPLING, SEED, STOP, TOOLS]),
+    ("o1-mini", &[&[Streaming, MaxTokens], THINKING]),
+    ("o1-preview", &[&[Streaming, MaxTokens], THINKING]),
+    ("o1", &[CHAT, SEED, STOP, TOOLS, SCHEMA, MEDIA, THINKING]),
+    ("o3-mini", &[CHAT, SEED, STOP, TOOLS, SCHEMA, THINKING]),
+    ("o3", &[CHAT, SEED, TOOLS, SCHEMA, MEDIA, THINKING]),
+    ("o4", &[CHAT, SEED, TOOLS, SCHEMA, MEDIA, THINKING]),
+    (
+        "gpt-5.6",
+        &[CHAT, SEED, TOOLS, SCHEMA, MEDIA, THINKING, MARKS],
+    ),
+    ("gpt-5", &[CHAT, SEED, TOOLS, SCHEMA, MEDIA, THINKING]),
+];
+
+/// Models of reasoning families that do not reason themselves.
+const CHATTING: (&str, Groups) = (
+    "-chat-latest",
+    &[CHAT, SAMPLING, SEED, STOP, TOOLS, SCHEMA, IMAGES],
+);
+
+/// What some models have. A name that is no family's is that of a compatible server's model.
+const SOME: Groups = &[
+    SAMPLING, SEED, STOP, TOOLS, SCHEMA, MEDIA, SOUND, SEARCH, THINKING, MARKS,
+];
+
+/// What a model can do. Where nothing is known of its name, what only some models have is
+/// restricted.
+#[must_use]
+pub fn manifest(model: Option<&str>) -> CapabilityManifest {
+    let name = model.and_then(|model| model.rsplit('/').next());
+    let name = name.map_or("", |name| name.strip_prefix("ft:").unwrap_or(name));
+    let (word, chatting) = CHATTING;
+    if name.contains(word) {
+        return manifest_of(chatting, &[], "");
+    }
+    let known = FAMILIES.iter().find(|(start, _)| name.starts_with(start));
+    match known {
+        // Since 5.1 reasoning can be turned off.
+        Some((_, has)) if name.starts_with("gpt-5.") => manifest_of(
+            has,
+            &[SAMPLING],
+            "only while the effort of reasoning is `none`",
+        ),
+        Some((_, has)) => manifest_of(has, &[], ""),
+        None => manifest_of(&[CHAT], SOME, "nothing is known of this model"),
+    }
+}
+
+/// A manifest of what a model simply has, and of what it has under a condition.
+fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
+    let restricted = SupportLevel::Restricted {
+        reason: reason.to_owned(),
+    };
+    let level = |groups: Groups, level: SupportLevel| {
+        let all = groups.iter().copied().flatten();
+        all.map(move |one| (one.clone(), level.clone()))
+    };
+    level(limited, restricted)
+        .chain(level(has, SupportLevel::Native))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model, what it has, and what it lacks or has under a condition only.
+    const CASES: &str = "
+        | streaming max_tokens | tool_use image_input
+        llama-3.1-8b | system_message | tool_use temperature
+        gpt-3.5-turbo | tool_use json_mode logprobs | image_input structured_output_json_schema
+        gpt-4-0613 | tool_use seed_determinism | json_mode image_input
+        gpt-4-1106-preview | json_mode | image_input
+        gpt-4-vision-preview | image_input | tool_use
+        gpt-4-turbo-2024-04-09 | image_input json_mode | pdf_input structured_output_json_schema
+        ft:gpt-4o-mini:org::id | structured_output_json_schema pdf_input | audio extended_thinking
+        gpt-4o-audio-preview | audio tool_use | image_input
+        gpt-4o-mini-search-preview | tool_web_search | temperature tool_use
+        chatgpt-4o-latest | image_input | tool_use
+        openai/gpt-4.1-mini | structured_output_json_schema temperature | extended_thinking
+        o1-mini | extended_thinking | system_message tool_use
+        o1 | tool_use stop_sequences | temperature
+        o3-mini | tool_use stop_sequences | image_input
+        o3 | image_input extended_thinking | stop_sequences top_p
+        o4-mini | image_input extended_thinking | stop_sequences
+        gpt-5-mini | extended_thinking pdf_input | temperature cache_control
+        gpt-5.6-sol | cache_control extended_thinking | temperature
+        gpt-5.2-chat-latest | temperature tool_use | extended_thinking
+    ";
+
+    #[test]
+    fn families_by_name() {
+        for line in CASES.lines().filter(|line| line.contains('|')) {
+            let mut columns = line.split('|').map(str::trim);
+            let mut column = || columns.next().unwrap();
+            let (model, has, lacks) = (column(), column(), column());
+            let manifest = manifest((!model.is_empty()).then_some(model));
+            let native = |name| {
+                let one = Capability::from_wire(name);
+                assert!(Capability::KNOWN.contains(&one), "{name}");
+                manifest.get(&one) == Some(&SupportLevel::Native)
+            };
+            for name in has.split(' ') {
+                assert!(native(name), "{model} has {name}");
+            }
+            for name in lacks.split(' ') {
+                assert!(!native(name), "{model} has no {name}");
+            }
+        }
+        let level = |model| manifest(Some(model)).get(&Temperature).cloned();
+        assert_eq!(level("gpt-5-mini"), None, "it always reasons");
+        assert!(matches!(
+            level("gpt-5.4"),
+            Some(SupportLevel::Restricted { .. })
+        ));
+    }
+}

@@ -9,8 +9,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExecutionMode,
-    PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt, member_digests, receipt_hash,
+    Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExchangeReport,
+    ExecutionMode, PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt, member_digests,
+    receipt_hash,
 };
 
 /// What happened in a run, in a form whose integrity can be checked.
@@ -66,6 +67,9 @@ pub struct Receipt {
     /// What was changed to fit the client.
     #[serde(default)]
     pub adaptations: Vec<Adaptation>,
+    /// What only an exchange with a model's API has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<ExchangeReport>,
     /// The hash of each member above, so that a failed verification can name the member.
     #[serde(default)]
     pub member_sha256: BTreeMap<String, String>,
@@ -131,7 +135,7 @@ pub struct BackendIdentity {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UsageNormalized {
-    /// Tokens read.
+    /// Tokens read, without those from or into a cache.
     pub input_tokens: Option<u64>,
     /// Tokens written.
     pub output_tokens: Option<u64>,

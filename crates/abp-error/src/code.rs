@@ -332,6 +332,9 @@ error_codes! {
     MethodNotAllowed = "METHOD_NOT_ALLOWED", Config, 405, Usage,
         "The address does not take this method.",
         "GET /protocol lists the methods of each address.";
+    UpgradeRequired = "UPGRADE_REQUIRED", Config, 426, Usage,
+        "The address is not served over a WebSocket.",
+        "Send a POST request; with \"stream\": true the answer comes as server-sent events.";
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", Config, 415, Usage,
         "The body is not sent as JSON, or is compressed.",
         "Send content-type: application/json and no content-encoding.";

@@ -175,45 +175,45 @@ impl<'r> ExchangePlan<'r> {
         }
     }
 
+    /// Its parts, to be sent.
+    #[must_use]
+    pub fn into_parts(self) -> ExchangeParts<'r> {
+        let Self {
+            mode,
+            body,
+            ledger,
+            exchange,
+            negotiation,
+            emulation,
+            post,
+        } = self;
+        ExchangeParts {
+            mode,
+            body,
+            ledger,
+            exchange,
+            negotiation,
+            emulation,
+            post,
+        }
+    }
+}
+
+/// The parts of a plan.
+#[derive(Debug)]
+pub struct ExchangeParts<'r> {
     /// Whether the request is carried as it is or translated.
-    #[must_use]
-    pub fn mode(&self) -> ExecutionMode {
-        self.mode
-    }
-
+    pub mode: ExecutionMode,
     /// What is sent; borrowed where it is what came.
-    #[must_use]
-    pub fn body(&self) -> &Cow<'r, [u8]> {
-        &self.body
-    }
-
+    pub body: Cow<'r, [u8]>,
     /// What became of every part of the request.
-    #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
+    pub ledger: Ledger,
     /// What the translation of the answer has to undo.
-    #[must_use]
-    pub fn exchange(&self) -> &Exchange {
-        &self.exchange
-    }
-
+    pub exchange: Exchange,
     /// How the upstream's capabilities meet what the request needs.
-    #[must_use]
-    pub fn negotiation(&self) -> &NegotiationResult {
-        &self.negotiation
-    }
-
+    pub negotiation: NegotiationResult,
     /// What ABP makes up for.
-    #[must_use]
-    pub fn emulation(&self) -> &EmulationReport {
-        &self.emulation
-    }
-
+    pub emulation: EmulationReport,
     /// What is to be done with the answer.
-    #[must_use]
-    pub fn post(&self) -> &PostProcessor {
-        &self.post
-    }
+    pub post: PostProcessor,
 }

@@ -57,6 +57,7 @@ impl ReceiptBuilder {
             plan: None,
             enforcement: EnforcementReport::default(),
             adaptations: Vec::new(),
+            exchange: None,
             member_sha256: std::collections::BTreeMap::new(),
             receipt_sha256: None,
         };

@@ -59,8 +59,8 @@ impl SseEncoder {
         }
     }
 
-    /// Ends the stream: an array is closed, events have no end of their own.
-    pub fn finish(self, out: &mut Vec<u8>) {
+    /// Ends the stream: an array is closed, events have no end of their own. Nothing may follow.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
         if self.form == SseForm::JsonArray {
             let end = if self.opened { "]" } else { "[]" };
             out.extend_from_slice(end.as_bytes());

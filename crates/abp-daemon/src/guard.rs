@@ -1,0 +1,153 @@
+//! What is checked of every request before anything else.
+
+use std::net::IpAddr;
+
+use abp_error::ErrorCode;
+use abp_gateway::Refusal;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, ORIGIN};
+use http::request::Parts;
+
+/// Names under which every server on this machine can be reached.
+const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// Which hosts a request may be for, and which pages it may come from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Allowed {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Allowed {
+    /// Names besides the local ones; `bound` is the address the server has.
+    pub(crate) fn new(hosts: &[String], origins: &[String], bound: IpAddr) -> Self {
+        let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        hosts.extend(LOCAL.map(str::to_owned));
+        if !bound.is_unspecified() {
+            hosts.push(match bound {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("[{address}]"),
+            });
+        }
+        Self {
+            hosts,
+            origins: origins
+                .iter()
+                .map(|origin| origin.to_ascii_lowercase())
+                .collect(),
+        }
+    }
+
+    /// Refuses a request that is for somebody else, or that a page makes which is not allowed to.
+    pub(crate) fn check(&self, parts: &Parts) -> Result<(), Refusal> {
+        let host = self.host(parts)?;
+        let mut origins = parts.headers.get_all(ORIGIN).iter();
+        let Some(origin) = origins.next() else {
+            return Ok(());
+        };
+        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        let own = origin
+            .split_once("://")
+            .is_some_and(|(_, rest)| rest == host);
+        if origins.next().is_none() && (own || self.origins.contains(&origin)) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            ErrorCode::OriginDenied,
+            "pages of this origin may not use the server",
+        ))
+    }
+
+    fn host(&self, parts: &Parts) -> Result<String, Refusal> {
+        let denied = |what: &str| Refusal::new(ErrorCode::OriginDenied, what);
+        let mut hosts = parts.headers.get_all(HOST).iter();
+        let host = hosts
+            .next()
+            .ok_or_else(|| denied("there is no host header"))?;
+        if hosts.next().is_some() {
+            return Err(denied("there are two host headers"));
+        }
+        let host = host.to_str().unwrap_or_default().to_ascii_lowercase();
+        if let Some(authority) = parts.uri.authority()
+            && !authority.as_str().eq_ignore_ascii_case(&host)
+        {
+            return Err(denied("the address and the host header differ"));
+        }
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => &host,
+        };
+        if self.hosts.iter().any(|allowed| allowed == name) {
+            Ok(host)
+        } else {
+            Err(denied("the server is not known under this host's name"))
+        }
+    }
+}
+
+/// Refuses a body that is no plain JSON. A page of another origin cannot send such a body unasked.
+pub(crate) fn check_body_kind(parts: &Parts) -> Result<(), Refusal> {
+    let headers = &parts.headers;
+    let refused = |message: &str| Refusal::new(ErrorCode::UnsupportedMediaType, message);
+    if headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|coding| coding != "identity")
+    {
+        return Err(refused("compressed bodies are not taken"));
+    }
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
+        Ok(())
+    } else {
+        Err(refused("the body has to be application/json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    /// A2, A3, A4: names and pages.
+    #[test]
+    fn a2_hosts_and_origins_are_on_a_list_or_refused() {
+        let extra = ["gateway.example".to_owned()];
+        let pages = ["https://console.example".to_owned()];
+        let allowed = Allowed::new(&extra, &pages, IpAddr::from([10, 0, 0, 7]));
+        let cases: [(&str, &[&str], &[&str], bool); 17] = [
+            ("/", &["localhost:8088"], &[], true),
+            ("/", &["LOCALHOST"], &[], true),
+            ("/", &["127.0.0.1:1"], &[], true),
+            ("/", &["[::1]:8088"], &[], true),
+            ("/", &["10.0.0.7:8088"], &[], true),
+            ("/", &["gateway.example"], &[], true),
+            ("/", &["evil.example"], &[], false),
+            ("/", &["localhost.evil.example"], &[], false),
+            ("/", &["127.0.0.1.evil.example:80"], &[], false),
+            ("/", &["localhost:8088", "evil.example"], &[], false),
+            ("/", &[], &[], false),
+            ("http://evil.example/", &["localhost"], &[], false),
+            ("http://localhost:8088/", &["localhost:8088"], &[], true),
+            ("/", &["localhost:8088"], &["https://console.example"], true),
+            ("/", &["localhost:8088"], &["http://localhost:8088"], true),
+            ("/", &["localhost:8088"], &["https://evil.example"], false),
+            ("/", &["localhost:8088"], &["null"], false),
+        ];
+        for (uri, hosts, origins, expected) in cases {
+            let mut request = Request::builder().uri(uri);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            for origin in origins {
+                request = request.header(ORIGIN, *origin);
+            }
+            let (parts, ()) = request.body(()).expect("a request").into_parts();
+            let place = format!("{uri} {hosts:?} {origins:?}");
+            assert_eq!(allowed.check(&parts).is_ok(), expected, "{place}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The daemon: the gateway behind HTTP.
+//!
+//! [`Server::bind`] refuses what would expose callers, [`Server::run`] serves. Every request goes the same
+//! way: its bytes are watched while they come, its host, origin and framing are checked,
+//! its address is looked up in one table of routes, its key is found, its body is read within
+//! limits, and only then does the gateway see it. Vendors' routes answer in the vendor's words,
+//! errors included.
+//!
+//! HTTP/1.1 only: that is what vendors' clients speak to a plain address, and it leaves out every
+//! attack that needs more.
+
+mod app;
+mod auth;
+mod body;
+mod guard;
+mod pages;
+mod route;
+mod serve;
+mod setup;
+mod tls;
+mod wire;
+
+pub use serve::{Server, ServerOptions};
+pub use setup::{
+    gateway, harden, http_upstream, new_key, operator_key, operator_key_file, server_options,
+};

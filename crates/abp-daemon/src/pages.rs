@@ -1,0 +1,353 @@
+//! What the server says of its own.
+
+use std::sync::Arc;
+
+use abp_dialect::{Dialect, Exchange};
+use abp_error::{AbpError, ErrorCode};
+use abp_gateway::{Answer, CONSUMED, FORWARDED, Gateway, Principal, Refusal, ServedModel};
+use abp_telemetry::{PrometheusExporter, TelemetryExporter as _};
+use abp_translate::{
+    Options, TranslateError, Translation, translate_error, translate_request, translate_response,
+    translate_stream,
+};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::body;
+use crate::route::PREFIXES;
+
+pub(crate) fn health() -> Answer {
+    body::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// Ready means: what is accepted can be recorded.
+pub(crate) fn ready(gateway: &Gateway) -> Answer {
+    let health = gateway.store().health();
+    let ready = health.state == abp_gateway::StoreState::Ready;
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    body::json(
+        status,
+        &json!({ "status": if ready { "ready" } else { "not_ready" } }),
+    )
+}
+
+pub(crate) fn root() -> Answer {
+    let text = "Agent Backplane. GET /protocol says what there is.\n";
+    body::text("text/plain; charset=utf-8", text.to_owned())
+}
+
+pub(crate) fn version() -> Answer {
+    let version = json!({
+        "name": "agent-backplane",
+        "version": env!("CARGO_PKG_VERSION"),
+        "contract": abp_gateway::CONTRACT_VERSION,
+    });
+    body::json(StatusCode::OK, &version)
+}
+
+pub(crate) fn metrics(gateway: &Gateway) -> Answer {
+    let exporter = PrometheusExporter;
+    body::text(exporter.content_type(), exporter.export(&gateway.metrics()))
+}
+
+/// What is forwarded, consumed and changed, for machines.
+pub(crate) fn protocol() -> Answer {
+    let families = [
+        ("openai", "POST /v1/chat/completions"),
+        ("codex", "POST /v1/responses"),
+        ("codex", "POST /v1/responses/input_tokens"),
+        ("codex", "GET|DELETE /v1/responses/{id}"),
+        ("codex", "POST /v1/responses/{id}/cancel"),
+        ("codex", "GET /v1/responses/{id}/input_items"),
+        ("claude", "POST /v1/messages"),
+        ("claude", "POST /v1/messages/count_tokens"),
+        ("gemini", "POST /v1beta/models/{model}:generateContent"),
+        (
+            "gemini",
+            "POST /v1beta/models/{model}:streamGenerateContent",
+        ),
+        ("gemini", "POST /v1beta/models/{model}:countTokens"),
+    ];
+    let routes: Vec<Value> = families
+        .iter()
+        .map(|(dialect, route)| json!({ "route": route, "dialect": dialect }))
+        .collect();
+    let own = [
+        "GET /v1/models",
+        "GET /v1/models/{model}",
+        "GET /v1beta/models",
+        "POST /v1/translate",
+        "GET /v1/receipts/{run_id}",
+        "GET /protocol",
+        "GET /version",
+        "GET /metrics",
+        "GET /healthz",
+        "GET /readyz",
+    ];
+    let page = json!({
+        "protocol": "abp-gateway",
+        "version": 1,
+        "vendor_routes": routes,
+        "own_routes": own,
+        "prefixes": PREFIXES,
+        "version_in_path": "may be left out",
+        "authentication": {
+            "headers": ["authorization: Bearer", "x-api-key", "x-goog-api-key"],
+            "query": "key, on Gemini's routes only",
+            "sent_upstream": "never; the upstream's own key is used",
+        },
+        "passthrough": {
+            "when": "the upstream speaks the dialect of the route and the model keeps its name",
+            "request_body": "byte for byte",
+            "response_body": "byte for byte; an answer that breaks off is followed by an error event",
+            "request_headers_forwarded": FORWARDED,
+        },
+        "mapped": {
+            "when": "otherwise",
+            "request_body": "translated; the ledger in the receipt names every change",
+            "response_body": "translated, event by event where it is streamed",
+            "keep_alive": "comments while the model is silent",
+            "request_headers_forwarded": ["traceparent", "tracestate"],
+        },
+        "request_headers_consumed": CONSUMED,
+        "response_headers": {
+            "x-abp-run-id": "the exchange; its receipt is at /v1/receipts/{run_id}",
+            "x-abp-backend": "the upstream that answered",
+            "x-abp-mode": "passthrough or mapped",
+            "x-abp-fidelity": "lossless, or lossy;n=COUNT of what changed its meaning in the request \
+                               (in the answer too where it came in one piece)",
+            "x-abp-emulated": "what was made up for",
+            "x-abp-error": "the code of an error of the gateway itself",
+        },
+        "opt_in": { "x-abp-on-loss": "reject: nothing is sent where something would be lost" },
+        "not_served": ["embeddings", "completions", "batches", "compaction", "websockets"],
+    });
+    body::json(StatusCode::OK, &page)
+}
+
+/// The models, in the words of whoever asks.
+pub(crate) fn models(
+    gateway: &Gateway,
+    principal: &Principal,
+    headers: &HeaderMap,
+    gemini: bool,
+    name: Option<String>,
+) -> Result<Answer, Refusal> {
+    let words = if gemini {
+        Words::Gemini
+    } else if headers.contains_key("anthropic-version") {
+        Words::Claude
+    } else {
+        Words::OpenAi
+    };
+    let served = gateway.models(principal);
+    let page = match name {
+        Some(name) => {
+            let found = served.iter().find(|model| model.name == name);
+            let model = found.ok_or_else(|| {
+                let message = format!("no upstream serves the model {name} by that name");
+                Refusal::new(ErrorCode::BackendModelNotFound, message)
+            })?;
+            words.model(model)
+        }
+        None => words.list(&served),
+    };
+    Ok(body::json(StatusCode::OK, &page))
+}
+
+#[derive(Clone, Copy)]
+enum Words {
+    OpenAi,
+    Claude,
+    Gemini,
+}
+
+impl Words {
+    fn model(self, model: &ServedModel) -> Value {
+        let dialects: Vec<&str> = model
+            .dialects
+            .iter()
+            .map(|dialect| dialect.as_str())
+            .collect();
+        let abp = json!({ "upstream": model.upstream, "dialects": dialects });
+        let ServedModel { name, upstream, .. } = model;
+        match self {
+            Self::OpenAi => {
+                json!({ "id": name, "object": "model", "created": 0, "owned_by": upstream, "abp": abp })
+            }
+            Self::Claude => json!({
+                "type": "model",
+                "id": name,
+                "display_name": name,
+                "created_at": "1970-01-01T00:00:00Z",
+                "abp": abp,
+            }),
+            Self::Gemini => json!({
+                "name": format!("models/{name}"),
+                "displayName": name,
+                "supportedGenerationMethods":
+                    ["generateContent", "streamGenerateContent", "countTokens"],
+            }),
+        }
+    }
+
+    fn list(self, models: &[ServedModel]) -> Value {
+        let list: Vec<Value> = models.iter().map(|model| self.model(model)).collect();
+        let name = |model: Option<&ServedModel>| model.map(|model| model.name.clone());
+        match self {
+            Self::OpenAi => json!({ "object": "list", "data": list }),
+            Self::Claude => json!({
+                "data": list,
+                "has_more": false,
+                "first_id": name(models.first()),
+                "last_id": name(models.last()),
+            }),
+            Self::Gemini => json!({ "models": list }),
+        }
+    }
+}
+
+pub(crate) async fn receipt(
+    gateway: &Gateway,
+    principal: &Arc<Principal>,
+    id: &str,
+) -> Result<Answer, Refusal> {
+    let missing = || Refusal::new(ErrorCode::NotFound, "there is no receipt of that exchange");
+    let run_id: Uuid = id.parse().map_err(|_| missing())?;
+    let receipt = gateway
+        .receipt(principal, run_id)
+        .await?
+        .ok_or_else(missing)?;
+    let document = serde_json::to_value(&receipt)
+        .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(body::json(StatusCode::OK, &document))
+}
+
+/// A document to be translated, without being sent anywhere.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DryRun {
+    from: Dialect,
+    to: Dialect,
+    #[serde(default)]
+    kind: DryRunKind,
+    /// The model to ask for, where it is another one.
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    wire_version: Option<String>,
+    /// Whether losses are an error.
+    #[serde(default)]
+    on_loss: DryRunLoss,
+    /// JSON; the text of a stream as a string.
+    document: Box<RawValue>,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum DryRunKind {
+    #[default]
+    Request,
+    Response,
+    Error,
+    Stream,
+}
+
+#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum DryRunLoss {
+    #[default]
+    Label,
+    Reject,
+}
+
+/// A dry run of a translation, with its ledger.
+pub(crate) async fn translate(body: Bytes) -> Result<Answer, Refusal> {
+    let work = tokio::task::spawn_blocking(move || dry_run(&body));
+    let done = work.await;
+    done.map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?
+}
+
+fn dry_run(body: &[u8]) -> Result<Answer, Refusal> {
+    let asked: DryRun = serde_json::from_slice(body)
+        .map_err(|error| AbpError::new(ErrorCode::ValidationFailed, error.to_string()))?;
+    let options = Options {
+        profile: abp_dialect::TargetProfile {
+            model: asked.model.clone(),
+            wire_version: asked.wire_version.clone(),
+            plain_text_only: false,
+        },
+        ..Options::default()
+    };
+    let (from, to) = (asked.from, asked.to);
+    let document = asked.document.get().as_bytes();
+    let none = Exchange::default();
+    let done = match asked.kind {
+        DryRunKind::Request => translate_request(document, from, to, &options),
+        DryRunKind::Response => translate_response(document, from, to, &none, &options),
+        DryRunKind::Error => translate_error(document, from, to, None, &options),
+        DryRunKind::Stream => return dry_stream(&asked, &options),
+    };
+    let Translation {
+        output,
+        ledger,
+        status,
+        ..
+    } = done.map_err(AbpError::from)?;
+    if asked.on_loss == DryRunLoss::Reject {
+        ledger.require_lossless()?;
+    }
+    let output: Value = serde_json::from_str(&output)
+        .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(body::json(
+        StatusCode::OK,
+        &json!({
+            "from": from,
+            "to": to,
+            "fidelity": ledger.fidelity(),
+            "status": status,
+            "output": output,
+            "ledger": ledger.entries(),
+        }),
+    ))
+}
+
+fn dry_stream(asked: &DryRun, options: &Options) -> Result<Answer, Refusal> {
+    let text: String = serde_json::from_str(asked.document.get()).map_err(|_| {
+        let message = "the document of a stream is its text, as a string";
+        AbpError::new(ErrorCode::ValidationFailed, message)
+    })?;
+    let (from, to) = (asked.from, asked.to);
+    let none = Exchange::default();
+    let done = translate_stream(text.as_bytes(), from, to, &none, options);
+    let (events, ledger) = done.map_err(|error: TranslateError| AbpError::from(error))?;
+    if asked.on_loss == DryRunLoss::Reject {
+        ledger.require_lossless()?;
+    }
+    let output: Vec<Value> = events
+        .iter()
+        .map(|event| {
+            let data = serde_json::from_str(&event.data);
+            json!({
+                "event": event.name,
+                "data": data.unwrap_or_else(|_| Value::from(event.data.as_str())),
+            })
+        })
+        .collect();
+    let page = json!({
+        "from": from,
+        "to": to,
+        "fidelity": ledger.fidelity(),
+        "output": output,
+        "ledger": ledger.entries(),
+    });
+    Ok(body::json(StatusCode::OK, &page))
+}

@@ -1,0 +1,323 @@
+//! Every address there is.
+
+use abp_backend_core::{ModelOperation, StoredAction};
+use abp_dialect::Dialect;
+use http::Method;
+
+/// What an address and a method mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// A vendor's request.
+    Vendor {
+        dialect: Dialect,
+        operation: ModelOperation,
+        /// The model, where the address names it.
+        model: Option<String>,
+    },
+    /// An answer that is kept.
+    Stored {
+        id: String,
+        action: StoredAction,
+    },
+    /// The models, in the words of the vendor whose address it is; one of them where it is named.
+    Models {
+        gemini: bool,
+        name: Option<String>,
+    },
+    /// Something of a vendor's API that cannot be translated and is not passed on.
+    NotServed(&'static str),
+    /// A dry run of a translation.
+    Translate,
+    /// The receipt of an exchange.
+    Receipt(String),
+    Protocol,
+    Version,
+    Health,
+    Ready,
+    Metrics,
+    Root,
+    /// There is something here, but not for this method.
+    WrongMethod,
+    Nothing,
+}
+
+/// Prefixes under which the vendors' addresses are also found.
+pub(crate) const PREFIXES: [&str; 4] = ["/openai", "/anthropic", "/genai", "/gemini"];
+
+const GET: &[Method] = &[Method::GET, Method::HEAD];
+const POST: &[Method] = &[Method::POST];
+/// A GET is how a WebSocket begins; it is told that there is none.
+const POST_OR_UPGRADE: &[Method] = &[Method::POST, Method::GET];
+const GET_OR_DELETE: &[Method] = &[Method::GET, Method::HEAD, Method::DELETE];
+
+impl Route {
+    /// Reads an address. Prefixes and the version may be left out where the vendor's clients do so.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        let path = match path.strip_suffix('/') {
+            Some("") => "/",
+            Some(shorter) => shorter,
+            None => path,
+        };
+        let bare = PREFIXES
+            .iter()
+            .find_map(|prefix| {
+                path.strip_prefix(prefix)
+                    .filter(|rest| rest.starts_with('/'))
+            })
+            .unwrap_or(path);
+        match Self::known(method, bare) {
+            Some((methods, route)) if methods.contains(method) => route,
+            Some(_) => Self::WrongMethod,
+            None => Self::Nothing,
+        }
+    }
+
+    /// What there is at an address, and for which methods.
+    fn known(method: &Method, path: &str) -> Option<(&'static [Method], Self)> {
+        let gemini = path.starts_with("/v1beta/");
+        let path = unversioned(path);
+        Some(match path {
+            "/chat/completions" => (POST, vendor(Dialect::OpenAi)),
+            "/responses" => (POST_OR_UPGRADE, vendor(Dialect::Codex)),
+            "/responses/input_tokens" => (POST, count(Dialect::Codex)),
+            "/messages" => (POST, vendor(Dialect::Claude)),
+            "/messages/count_tokens" => (POST, count(Dialect::Claude)),
+            "/models" => (GET, Self::Models { gemini, name: None }),
+            "/embeddings" => (POST, Self::NotServed("embeddings")),
+            "/completions" => (POST, Self::NotServed("completions")),
+            "/responses/compact" => (POST, Self::NotServed("compaction")),
+            "/messages/batches" => (POST, Self::NotServed("batches")),
+            "/translate" => (POST, Self::Translate),
+            "/" => (GET, Self::Root),
+            "/protocol" => (GET, Self::Protocol),
+            "/version" => (GET, Self::Version),
+            "/metrics" => (GET, Self::Metrics),
+            "/healthz" | "/health" | "/health/liveness" => (GET, Self::Health),
+            "/readyz" | "/health/readiness" => (GET, Self::Ready),
+            _ => return Self::with_name(method, path, gemini),
+        })
+    }
+
+    /// What there is at an address that names something.
+    fn with_name(method: &Method, path: &str, gemini: bool) -> Option<(&'static [Method], Self)> {
+        if let Some((model, operation)) = gemini_call(path) {
+            let route = Self::Vendor {
+                dialect: Dialect::Gemini,
+                operation,
+                model: Some(decoded(model)?),
+            };
+            return Some((POST, route));
+        }
+        if let Some(name) = path.strip_prefix("/models/") {
+            let name = Some(decoded(name)?);
+            return Some((GET, Self::Models { gemini, name }));
+        }
+        if let Some(id) = path.strip_prefix("/receipts/") {
+            return Some((GET, Self::Receipt(decoded(id)?)));
+        }
+        let (id, action) = match path.strip_prefix("/responses/")?.split_once('/') {
+            None if method == Method::DELETE => {
+                (path.strip_prefix("/responses/")?, StoredAction::Delete)
+            }
+            None => (path.strip_prefix("/responses/")?, StoredAction::Get),
+            Some((id, "cancel")) => (id, StoredAction::Cancel),
+            Some((id, "input_items")) => (id, StoredAction::InputItems),
+            Some(_) => return None,
+        };
+        let methods = match action {
+            StoredAction::Cancel => POST,
+            StoredAction::InputItems => GET,
+            StoredAction::Get | StoredAction::Delete => GET_OR_DELETE,
+        };
+        let id = decoded(id)?;
+        Some((methods, Self::Stored { id, action }))
+    }
+}
+
+fn unversioned(path: &str) -> &str {
+    ["/v1beta", "/v1"]
+        .iter()
+        .find_map(|version| {
+            path.strip_prefix(version)
+                .filter(|rest| rest.starts_with('/'))
+        })
+        .unwrap_or(path)
+}
+
+fn vendor(dialect: Dialect) -> Route {
+    Route::Vendor {
+        dialect,
+        operation: ModelOperation::Generate { stream: false },
+        model: None,
+    }
+}
+
+fn count(dialect: Dialect) -> Route {
+    Route::Vendor {
+        dialect,
+        operation: ModelOperation::CountTokens,
+        model: None,
+    }
+}
+
+/// The model and the operation of an address of Gemini.
+fn gemini_call(path: &str) -> Option<(&str, ModelOperation)> {
+    let (model, operation) = path.strip_prefix("/models/")?.rsplit_once(':')?;
+    let operation = match operation {
+        "generateContent" => ModelOperation::Generate { stream: false },
+        "streamGenerateContent" => ModelOperation::Generate { stream: true },
+        "countTokens" => ModelOperation::CountTokens,
+        _ => return None,
+    };
+    Some((model, operation))
+}
+
+/// A part of an address with its escapes undone; `None` where there is nothing, or they are wrong or
+/// hide a control character.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            other => other,
+        });
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generate(dialect: Dialect, stream: bool, model: Option<&str>) -> Route {
+        Route::Vendor {
+            dialect,
+            operation: ModelOperation::Generate { stream },
+            model: model.map(str::to_owned),
+        }
+    }
+
+    fn check(cases: impl IntoIterator<Item = (Method, &'static str, Route)>) {
+        for (method, path, expected) in cases {
+            assert_eq!(Route::of(&method, path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn vendors_addresses_bare_and_prefixed() {
+        check([
+            (
+                Method::POST,
+                "/v1/chat/completions",
+                generate(Dialect::OpenAi, false, None),
+            ),
+            (
+                Method::POST,
+                "/chat/completions",
+                generate(Dialect::OpenAi, false, None),
+            ),
+            (
+                Method::POST,
+                "/openai/v1/chat/completions/",
+                generate(Dialect::OpenAi, false, None),
+            ),
+            (
+                Method::POST,
+                "/v1/responses",
+                generate(Dialect::Codex, false, None),
+            ),
+            (
+                Method::POST,
+                "/anthropic/v1/messages",
+                generate(Dialect::Claude, false, None),
+            ),
+            (
+                Method::POST,
+                "/messages",
+                generate(Dialect::Claude, false, None),
+            ),
+            (
+                Method::POST,
+                "/v1/messages/count_tokens",
+                count(Dialect::Claude),
+            ),
+            (
+                Method::POST,
+                "/v1beta/models/gemini-2.5-pro:streamGenerateContent",
+                generate(Dialect::Gemini, true, Some("gemini-2.5-pro")),
+            ),
+            (
+                Method::POST,
+                "/genai/v1/models/a%2Fb:generateContent",
+                generate(Dialect::Gemini, false, Some("a/b")),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn other_addresses_and_none() {
+        let stored = |action| Route::Stored {
+            id: "resp_1".to_owned(),
+            action,
+        };
+        let models = |gemini, name: Option<&str>| Route::Models {
+            gemini,
+            name: name.map(str::to_owned),
+        };
+        check([
+            (
+                Method::GET,
+                "/v1/responses/resp_1",
+                stored(StoredAction::Get),
+            ),
+            (
+                Method::DELETE,
+                "/v1/responses/resp_1",
+                stored(StoredAction::Delete),
+            ),
+            (
+                Method::POST,
+                "/v1/responses/resp_1/cancel",
+                stored(StoredAction::Cancel),
+            ),
+            (
+                Method::GET,
+                "/v1/responses/resp_1/input_items",
+                stored(StoredAction::InputItems),
+            ),
+            (Method::GET, "/v1/models", models(false, None)),
+            (Method::GET, "/v1beta/models", models(true, None)),
+            (
+                Method::GET,
+                "/v1/models/gpt-4o",
+                models(false, Some("gpt-4o")),
+            ),
+            (
+                Method::GET,
+                "/v1/receipts/x",
+                Route::Receipt("x".to_owned()),
+            ),
+            (Method::HEAD, "/", Route::Root),
+            (Method::GET, "/v1/messages", Route::WrongMethod),
+            (Method::DELETE, "/v1/chat/completions", Route::WrongMethod),
+            (
+                Method::POST,
+                "/v1/models/x:unknownThing",
+                Route::WrongMethod,
+            ),
+            (
+                Method::POST,
+                "/v1/embeddings",
+                Route::NotServed("embeddings"),
+            ),
+            (Method::GET, "/etc/passwd", Route::Nothing),
+            (Method::GET, "/v1/models/a%00b", Route::Nothing),
+        ]);
+    }
+}

@@ -1,0 +1,268 @@
+//! The accept loop: connections with deadlines, bounded in number, ended in order.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_error::{AbpError, ErrorCode};
+use abp_gateway::Gateway;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::App;
+use crate::auth::Doorkeeper;
+use crate::guard::Allowed;
+use crate::tls;
+use crate::wire::{Phase, Wire, WireDeadlines};
+
+/// What a server that is full says, before it says anything else.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\
+    connection: close\r\n\r\n";
+
+/// How long a change of keys may take to count.
+const KEYS_FOLLOWED: Duration = Duration::from_millis(500);
+
+/// How the server behaves.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Names it is known under besides the local ones.
+    pub allowed_hosts: Vec<String>,
+    /// Pages that may use it.
+    pub allowed_origins: Vec<String>,
+    /// The longest body it takes.
+    pub max_body: usize,
+    /// How many connections it has at once.
+    pub max_connections: usize,
+    /// The longest a head may take.
+    pub header_timeout: Duration,
+    /// The longest a body may take.
+    pub body_timeout: Duration,
+    /// The longest a connection may do nothing.
+    pub idle_timeout: Duration,
+    /// The longest that running exchanges are waited for when it ends.
+    pub drain_timeout: Duration,
+    /// Its certificate and key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Listen for other machines without a certificate.
+    pub insecure_bind: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8088)),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_body: 32 << 20,
+            max_connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(90),
+            drain_timeout: Duration::from_secs(30),
+            tls: None,
+            insecure_bind: false,
+        }
+    }
+}
+
+/// A server that listens and does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    app: Arc<App>,
+    options: ServerOptions,
+    tls: Option<TlsAcceptorDebug>,
+}
+
+/// An acceptor has nothing to show.
+#[derive(Clone)]
+struct TlsAcceptorDebug(TlsAcceptor);
+
+impl std::fmt::Debug for TlsAcceptorDebug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsAcceptor")
+    }
+}
+
+impl Server {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// Fails where others could reach the server and what they say could be read on the way, where
+    /// the certificate cannot be used, and where the address cannot be had.
+    pub async fn bind(gateway: Gateway, options: ServerOptions) -> Result<Self, AbpError> {
+        let address = options.listen.ip();
+        if !address.is_loopback() && options.tls.is_none() && !options.insecure_bind {
+            let message = format!(
+                "{address} can be reached from other machines and there is no certificate: set \
+                 tls_cert and tls_key, listen on 127.0.0.1, or say --insecure-bind"
+            );
+            return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
+        }
+        let tls = match &options.tls {
+            Some((certificate, key)) => Some(TlsAcceptorDebug(tls::acceptor(certificate, key)?)),
+            None => None,
+        };
+        let listener = TcpListener::bind(options.listen).await.map_err(|error| {
+            let message = format!("cannot listen on {}: {error}", options.listen);
+            AbpError::new(ErrorCode::ConfigInvalid, message)
+        })?;
+        let allowed = Allowed::new(&options.allowed_hosts, &options.allowed_origins, address);
+        let app = App {
+            gateway,
+            allowed,
+            door: Doorkeeper::default(),
+            max_body: options.max_body,
+            body_deadline: options.body_timeout,
+            is_local: address.is_loopback(),
+        };
+        Ok(Self {
+            listener,
+            app: Arc::new(app),
+            options,
+            tls,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Fails where the system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `shutdown` is done; then takes nothing new, and waits for what is under way as
+    /// long as the options say. `operator` is the hash of the operator's key.
+    pub async fn run(self, operator: [u8; 32], shutdown: impl Future<Output = ()>) {
+        let keys = tokio::spawn(follow_keys(self.app.gateway.clone(), operator));
+        let places = Arc::new(Semaphore::new(self.options.max_connections));
+        let (ending, ends) = watch::channel(false);
+        tokio::pin!(shutdown);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = &mut shutdown => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.take(stream, peer.ip(), &places, &ends),
+                Err(error) => {
+                    // Out of descriptors, most likely: what is open has to end first.
+                    tracing::warn!(target: "abp.daemon", %error, "a connection was not accepted");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        keys.abort();
+        drop(ends);
+        // Nobody may be left to hear of it.
+        let _ = ending.send(true);
+        let all = u32::try_from(self.options.max_connections).unwrap_or(u32::MAX);
+        let drained = places.acquire_many(all);
+        if tokio::time::timeout(self.options.drain_timeout, drained)
+            .await
+            .is_err()
+        {
+            let open = self.options.max_connections - places.available_permits();
+            tracing::warn!(target: "abp.daemon", open, "connections were cut off");
+        }
+        self.app.gateway.clone().close().await;
+    }
+
+    fn take(
+        &self,
+        mut stream: TcpStream,
+        peer: IpAddr,
+        places: &Arc<Semaphore>,
+        ends: &watch::Receiver<bool>,
+    ) {
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+            tokio::spawn(async move {
+                // A peer that does not take it is not waited for.
+                let refusal = stream.write_all(FULL);
+                drop(tokio::time::timeout(Duration::from_millis(100), refusal).await);
+            });
+            return;
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(target: "abp.daemon", %error, "a connection waits for full packets");
+        }
+        let app = Arc::clone(&self.app);
+        let deadlines = WireDeadlines {
+            head: self.options.header_timeout,
+            idle: self.options.idle_timeout,
+        };
+        let ends = ends.clone();
+        let tls = self.tls.clone();
+        tokio::spawn(async move {
+            match tls {
+                None => connection(stream, app, peer, deadlines, ends).await,
+                Some(TlsAcceptorDebug(acceptor)) => {
+                    let handshake = tokio::time::timeout(deadlines.head, acceptor.accept(stream));
+                    if let Ok(Ok(stream)) = handshake.await {
+                        connection(stream, app, peer, deadlines, ends).await;
+                    }
+                }
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Takes over keys that another process made or revoked.
+async fn follow_keys(gateway: Gateway, operator: [u8; 32]) {
+    let mut known = None;
+    loop {
+        match gateway.store().keys_version().await {
+            Ok(version) if known == Some(version) => {}
+            Ok(version) => match gateway.reload_keys(Some(operator)).await {
+                Ok(()) => known = Some(version),
+                Err(error) => tracing::error!(target: "abp.daemon", %error, "keys were not read"),
+            },
+            Err(error) => tracing::error!(target: "abp.daemon", %error, "keys were not read"),
+        }
+        tokio::time::sleep(KEYS_FOLLOWED).await;
+    }
+}
+
+async fn connection<I>(
+    stream: I,
+    app: Arc<App>,
+    peer: IpAddr,
+    deadlines: WireDeadlines,
+    mut ends: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let phase = Arc::new(Phase::default());
+    let wire = Wire::new(stream, Arc::clone(&phase), deadlines);
+    let service = service_fn(move |request| {
+        let (app, phase) = (Arc::clone(&app), Arc::clone(&phase));
+        async move { Ok::<_, Infallible>(app.serve(request, peer, phase).await) }
+    });
+    let serving = http1::Builder::new()
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(wire), service);
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        _ = ends.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(target: "abp.daemon", %error, "a connection ended early");
+    }
+}

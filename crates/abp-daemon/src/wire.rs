@@ -1,0 +1,280 @@
+//! The bytes of a connection, before anything is made of them.
+//!
+//! Two things cannot be seen any more once a request is parsed: how long its head took to come, apart
+//! from how long the connection was idle before it, and whether its lines ended as they must. Lines that
+//! end otherwise, and requests that are sent before the one ahead of them was answered, are how one
+//! request is made to look like two to somebody further on; no client of ours does either.
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+const IDLE: u8 = 0;
+const HEAD: u8 = 1;
+const REQUEST: u8 = 2;
+
+/// What a connection is doing, shared between its bytes and its requests.
+#[derive(Debug, Default)]
+pub(crate) struct Phase(AtomicU8);
+
+impl Phase {
+    /// Whether the request that is now served is one whose head was looked at.
+    pub(crate) fn was_read(&self) -> bool {
+        self.get() == REQUEST
+    }
+
+    /// The request was served; another may come.
+    pub(crate) fn end_request(&self) {
+        self.set(IDLE);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, phase: u8) {
+        self.0.store(phase, Ordering::Release);
+    }
+}
+
+/// How long a connection may take for what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WireDeadlines {
+    pub(crate) head: Duration,
+    pub(crate) idle: Duration,
+}
+
+/// A connection's bytes, watched.
+#[derive(Debug)]
+pub(crate) struct Wire<I> {
+    inner: I,
+    phase: Arc<Phase>,
+    deadlines: WireDeadlines,
+    timer: Pin<Box<Sleep>>,
+    /// What the timer is set for.
+    timed: u8,
+    head: HeadScan,
+}
+
+impl<I> Wire<I> {
+    pub(crate) fn new(inner: I, phase: Arc<Phase>, deadlines: WireDeadlines) -> Self {
+        Self {
+            inner,
+            phase,
+            // Whoever connects is expected to ask for something.
+            timer: Box::pin(sleep(deadlines.head)),
+            deadlines,
+            timed: IDLE,
+            head: HeadScan::default(),
+        }
+    }
+
+    /// Fails where the peer takes too long for what it is doing.
+    fn check_time(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let phase = self.phase.get();
+        if phase != self.timed {
+            self.timed = phase;
+            let allowed = match phase {
+                HEAD => self.deadlines.head,
+                _ => self.deadlines.idle,
+            };
+            self.timer.as_mut().reset(Instant::now() + allowed);
+        }
+        // The timer runs during a request too: that its answer has ended is not seen from here.
+        while self.timer.as_mut().poll(context).is_ready() {
+            if phase != REQUEST {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let again = Instant::now() + self.deadlines.idle;
+            self.timer.as_mut().reset(again);
+        }
+        Poll::Pending
+    }
+
+    /// Looks at what was read; tells whether it may go on.
+    fn look(&mut self, bytes: &[u8]) -> bool {
+        if self.phase.get() == REQUEST || bytes.is_empty() {
+            return true;
+        }
+        self.phase.set(HEAD);
+        match self.head.scan(bytes) {
+            Scanned::Going => true,
+            Scanned::Complete => {
+                self.head = HeadScan::default();
+                self.phase.set(REQUEST);
+                true
+            }
+            Scanned::Ambiguous => false,
+        }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.inner).poll_read(context, buffer) {
+            Poll::Ready(Ok(())) => {
+                let read = buffer.filled().get(before..).unwrap_or_default();
+                if !this.look(read) {
+                    // What no head may contain: the parser refuses it, says so, and closes.
+                    buffer.set_filled(before);
+                    buffer.put_slice(b"\0");
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => this.check_time(context),
+        }
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, slices)
+    }
+}
+
+/// The longest name of a header that matters here.
+const LONGEST_NAME: usize = "transfer-encoding".len();
+
+/// Reads a head without making anything of it.
+#[derive(Debug, Default)]
+struct HeadScan {
+    previous: u8,
+    /// How many bytes of the line were read, without its end.
+    line: usize,
+    /// The start of the line, in small letters.
+    name: [u8; LONGEST_NAME],
+    begun: bool,
+    /// The length of the body was given.
+    framed: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Scanned {
+    Going,
+    Complete,
+    /// A line feed alone, or a body whose length is given more than once.
+    Ambiguous,
+}
+
+impl HeadScan {
+    fn scan(&mut self, bytes: &[u8]) -> Scanned {
+        for &byte in bytes {
+            match byte {
+                b'\n' if self.previous != b'\r' => return Scanned::Ambiguous,
+                // Empty lines before a request are allowed.
+                b'\n' if self.line == 0 && self.begun => return Scanned::Complete,
+                b'\n' => {
+                    self.begun |= self.line > 0;
+                    self.line = 0;
+                }
+                b'\r' => {}
+                b':' if self.frames_twice() => return Scanned::Ambiguous,
+                other => {
+                    if let Some(place) = self.name.get_mut(self.line) {
+                        *place = other.to_ascii_lowercase();
+                    }
+                    self.line += 1;
+                }
+            }
+            self.previous = byte;
+        }
+        Scanned::Going
+    }
+
+    /// At a colon: whether the line says how long the body is, and an earlier one did.
+    fn frames_twice(&mut self) -> bool {
+        let name = self.name.get(..self.line).unwrap_or_default();
+        self.line += 1;
+        let frames = name == b"content-length" || name == b"transfer-encoding";
+        let twice = frames && self.framed;
+        self.framed |= frames;
+        twice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b6_heads_are_read_however_they_are_split() {
+        let cases: [(&[u8], Scanned); 10] = [
+            (b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", Scanned::Complete),
+            (b"\r\nGET / HTTP/1.1\r\n\r\nGET", Scanned::Complete),
+            (b"GET / HTTP/1.1\r\nhost: a\r\n", Scanned::Going),
+            (b"GET / HTTP/1.1\nhost: a\r\n\r\n", Scanned::Ambiguous),
+            (b"GET / HTTP/1.1\r\nhost: a\n\n", Scanned::Ambiguous),
+            (b"\nGET / HTTP/1.1\r\n\r\n", Scanned::Ambiguous),
+            (
+                b"P / H\r\nContent-Length: 1\r\nTransfer-Encoding: x\r\n\r\n",
+                Scanned::Ambiguous,
+            ),
+            (
+                b"P / H\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n",
+                Scanned::Ambiguous,
+            ),
+            (
+                b"P / H\r\ncontent-length: 1\r\nx: content-length: 1\r\n\r\n",
+                Scanned::Complete,
+            ),
+            (
+                b"P / H\r\nx-content-length: 1\r\ncontent-length: 1\r\n\r\n",
+                Scanned::Complete,
+            ),
+        ];
+        for (bytes, expected) in cases {
+            for size in 1..=bytes.len() {
+                let mut scan = HeadScan::default();
+                let found = bytes
+                    .chunks(size)
+                    .map(|part| scan.scan(part))
+                    .find(|found| *found != Scanned::Going)
+                    .unwrap_or(Scanned::Going);
+                assert_eq!(
+                    found,
+                    expected,
+                    "{} in parts of {size}",
+                    bytes.escape_ascii()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What callers of every dialect see when upstreams of every dialect fail.
+
+use std::time::{Duration, Instant};
+
+use abp_dialect::Dialect;
+use abp_testkit::{Cut, ExchangeEnd, FakeVendor, Reply as Vendor, fixture};
+use abp_translate::{StreamSummary, StreamWatch};
+
+use crate::lab::{Lab, Reply, path, request, upstream};
+
+/// The dialects with routes of their own.
+const CALLERS: [Dialect; 4] = [
+    Dialect::OpenAi,
+    Dialect::Claude,
+    Dialect::Gemini,
+    Dialect::Codex,
+];
+
+/// Every pair of a caller and an upstream.
+fn pairs() -> impl Iterator<Item = (Dialect, Dialect)> {
+    let targets = |caller| {
+        Dialect::ALL
+            .into_iter()
+            .map(move |upstream| (caller, upstream))
+    };
+    CALLERS.into_iter().flat_map(targets)
+}
+
+fn stream_of(dialect: Dialect) -> Vec<u8> {
+    fixture(&format!("{dialect}/stream_text.sse")).expect("a stream")
+}
+
+fn watched(caller: Dialect, reply: &Reply) -> StreamSummary {
+    let mut watch = StreamWatch::new(caller).expect("a codec");
+    watch.push(&reply.body);
+    watch.finish()
+}
+
+fn lab(dialect: Dialect, vendor: &FakeVendor) -> Lab {
+    Lab::start(&[("up", upstream(dialect, vendor))])
+}
+
+/// B17: a stream that broke is told as an error, and never ends as if it were finished.
+#[test]
+fn b17_a_stream_that_is_cut_ends_in_the_callers_error() {
+    for (caller, target) in pairs() {
+        let whole = stream_of(target);
+        let (early, late) = (whole.len() / 3, whole.len() / 2);
+        let cases = [
+            (
+                "a reset",
+                early,
+                Vendor::events(whole.clone()).cut_at(early, Cut::Reset),
+            ),
+            (
+                "an end",
+                late,
+                Vendor::events(whole.clone()).cut_at(late, Cut::Eof),
+            ),
+            (
+                "an end in order",
+                late,
+                Vendor::events(whole[..late].to_vec()),
+            ),
+        ];
+        for (how, at, cut) in cases {
+            let vendor = FakeVendor::start(cut).expect("a vendor");
+            let lab = lab(target, &vendor);
+            let reply = lab.ask(caller, "m", true);
+            let place = format!("{caller} from {target}, {how} at {at}: {}", reply.text());
+            assert_eq!(reply.status, 200, "{place}");
+            let seen = watched(caller, &reply);
+            assert!(seen.error.is_some(), "no error: {place}");
+            assert!(!seen.complete, "it ends as if finished: {place}");
+            assert!(!reply.text().contains("[DONE]"), "a terminator: {place}");
+            let receipt = lab.receipt(&reply);
+            assert_eq!(receipt["outcome"], "failed", "{place}");
+        }
+    }
+}
+
+/// B18: an event that is no JSON passes untouched, or is left out and labelled; the stream goes on.
+#[test]
+fn a_malformed_event_does_not_end_a_stream() {
+    for (caller, target) in pairs() {
+        let whole = String::from_utf8(stream_of(target)).expect("text");
+        let between = if whole.contains("\r\n") {
+            "\r\n\r\n"
+        } else {
+            "\n\n"
+        };
+        let (first, rest) = whole.split_once(between).expect("events");
+        let broken = format!("{first}{between}data: {{\"this is no{between}{rest}");
+        let vendor = FakeVendor::start(Vendor::events(broken.clone())).expect("a vendor");
+        let lab = lab(target, &vendor);
+        let reply = lab.ask(caller, "m", true);
+        let place = format!("{caller} from {target}: {}", reply.text());
+        if caller == target {
+            assert_eq!(reply.text(), broken, "{place}");
+            continue;
+        }
+        let seen = watched(caller, &reply);
+        assert!(seen.complete && seen.error.is_none(), "{place}");
+        let receipt = lab.receipt(&reply);
+        let ledger = receipt["exchange"]["ledger"].to_string();
+        assert!(ledger.contains("malformed_event"), "{place}\n{ledger}");
+    }
+}
+
+/// A vendor that has too much to do says so, and the caller hears it in its own words.
+#[test]
+fn an_overloaded_vendor_keeps_its_status_and_its_patience() {
+    for (caller, target) in pairs() {
+        let body = match target {
+            Dialect::Claude => {
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#
+            }
+            Dialect::Gemini => r#"{"error":{"code":529,"message":"busy","status":"UNAVAILABLE"}}"#,
+            _ => r#"{"error":{"message":"busy","type":"server_error","param":null,"code":null}}"#,
+        };
+        let overloaded = Vendor::json(body).status(529).header("retry-after", "7");
+        let vendor = FakeVendor::start(overloaded).expect("a vendor");
+        let lab = lab(target, &vendor);
+        for stream in [false, true] {
+            let reply = lab.ask(caller, "m", stream);
+            let place = format!("{caller} from {target}: {} {}", reply.head, reply.text());
+            if reply.header("x-abp-error") == Some("CIRCUIT_BREAKER_OPEN") {
+                // The vendor asked for patience, and gets it.
+                assert!(stream, "{place}");
+                continue;
+            }
+            assert_eq!(reply.status, 529, "{place}");
+            assert_eq!(reply.header("retry-after"), Some("7"), "{place}");
+            let json = reply.json();
+            assert!(json["error"]["message"].as_str() == Some("busy"), "{place}");
+            let shape = match caller {
+                Dialect::Claude => json["type"] == "error",
+                Dialect::Gemini => json["error"]["status"].is_string(),
+                _ => json["error"].get("type").is_some(),
+            };
+            assert!(shape, "{place}");
+        }
+    }
+}
+
+/// B15: a caller that goes away ends the exchange with the vendor, and what it used is counted.
+#[test]
+fn b15_a_caller_that_leaves_is_followed_within_a_second() {
+    for (caller, target) in pairs() {
+        let whole = stream_of(target);
+        let at = whole.len() * 2 / 3;
+        let vendor = FakeVendor::start(Vendor::events(whole).stall_at(at)).expect("a vendor");
+        let mut stalled = upstream(target, &vendor);
+        stalled.idle_timeout_secs = 60;
+        let lab = Lab::start(&[("up", stalled)]);
+        let body = request(caller, "m", true);
+        let mut connection = lab.connect();
+        let raw = format!(
+            "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            path(caller, "m", true),
+            crate::lab::KEY,
+            body.len()
+        );
+        std::io::Write::write_all(&mut connection, raw.as_bytes()).expect("a request");
+        let mut first = [0_u8; 4096];
+        let read = std::io::Read::read(&mut connection, &mut first).expect("an answer");
+        let head = String::from_utf8_lossy(&first[..read]).into_owned();
+        let run = head
+            .lines()
+            .find_map(|line| line.strip_prefix("x-abp-run-id: "))
+            .expect("a run id")
+            .to_owned();
+        drop(connection);
+        let left = Instant::now();
+        let ended = vendor.wait_until(|requests| {
+            requests
+                .iter()
+                .any(|request| matches!(request.end, ExchangeEnd::Aborted { .. }))
+        });
+        assert!(ended, "{caller} from {target}: the vendor goes on");
+        assert!(
+            left.elapsed() < Duration::from_secs(1),
+            "{caller} from {target}"
+        );
+        let found = lab.receipt(&Reply {
+            status: 200,
+            head: format!("x-abp-run-id: {run}"),
+            body: Vec::new(),
+            whole: true,
+        });
+        assert_eq!(found["outcome"], "cancelled", "{caller} from {target}");
+        assert_eq!(found["exchange"]["client_closed"], true);
+        assert!(
+            found["usage"]["output_tokens"].is_u64(),
+            "{caller} from {target}: {found}"
+        );
+    }
+}
+
+/// B19: what is no answer of the vendor ends in an error of the caller's.
+#[test]
+fn b19_what_is_no_answer_is_an_error() {
+    let cases = [
+        ("html", Vendor::html()),
+        ("no content", Vendor::no_content()),
+        ("not JSON", Vendor::json("{\"choices\":")),
+        ("redirect", Vendor::redirect("http://127.0.0.1:1/")),
+        ("bomb", Vendor::gzip_bomb(64 << 20).expect("a bomb")),
+        ("a line without end", Vendor::events(vec![b'x'; 20 << 20])),
+    ];
+    for (name, vendor_reply) in cases {
+        for (caller, target) in [
+            (Dialect::Claude, Dialect::OpenAi),
+            (Dialect::OpenAi, Dialect::OpenAi),
+        ] {
+            let vendor = FakeVendor::start(vendor_reply.clone()).expect("a vendor");
+            let lab = lab(target, &vendor);
+            let stream = name == "a line without end";
+            let reply = lab.ask(caller, "m", stream);
+            let place = format!("{name}: {caller} from {target}: {}", reply.head);
+            if caller == target && matches!(name, "not JSON" | "a line without end") {
+                // The caller's own vendor's bytes are not judged.
+                assert_eq!(reply.status, 200, "{place}");
+                continue;
+            }
+            if stream {
+                assert!(watched(caller, &reply).error.is_some(), "{place}");
+            } else {
+                assert_eq!(reply.status, 502, "{place}");
+                assert!(reply.json()["error"]["message"].is_string(), "{place}");
+            }
+        }
+    }
+}
+
+/// B21: each time-out is told under its own code.
+#[test]
+fn b21_every_timeout_has_its_own_name() {
+    let silent = FakeVendor::start(Vendor::silence()).expect("a vendor");
+    let stalled = Vendor::events(stream_of(Dialect::OpenAi)).stall_at(40);
+    let stalled = FakeVendor::start(stalled).expect("a vendor");
+    let nobody = {
+        let gone = FakeVendor::start(Vendor::json("{}")).expect("a vendor");
+        upstream(Dialect::OpenAi, &gone)
+    };
+    let mut quick = upstream(Dialect::OpenAi, &silent);
+    quick.first_byte_timeout_secs = 1;
+    quick.models = vec!["silent".to_owned()];
+    let mut pausing = upstream(Dialect::OpenAi, &stalled);
+    pausing.models = vec!["stalled".to_owned()];
+    let mut gone = nobody;
+    gone.models = vec!["gone".to_owned()];
+    let lab = Lab::start(&[("silent", quick), ("stalled", pausing), ("gone", gone)]);
+    let first_byte = lab.ask(Dialect::OpenAi, "silent", false);
+    assert_eq!(first_byte.status, 504, "{}", first_byte.text());
+    assert_eq!(
+        first_byte.header("x-abp-error"),
+        Some("BACKEND_FIRST_BYTE_TIMEOUT")
+    );
+    let gone = lab.ask(Dialect::OpenAi, "gone", false);
+    assert_eq!(
+        gone.header("x-abp-error"),
+        Some("BACKEND_UNAVAILABLE"),
+        "{}",
+        gone.text()
+    );
+    let stalled = lab.ask(Dialect::Claude, "stalled", true);
+    assert!(
+        watched(Dialect::Claude, &stalled).error.is_some(),
+        "{}",
+        stalled.text()
+    );
+    let receipt = lab.receipt(&stalled);
+    assert_eq!(receipt["error"]["code"], "BACKEND_STALLED");
+}

@@ -1,0 +1,12 @@
+//! The daemon as its callers and its enemies meet it.
+
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod passthrough;

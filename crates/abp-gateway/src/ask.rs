@@ -1,0 +1,63 @@
+//! What a caller asks for, and what it gets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use abp_backend_core::ModelOperation;
+use abp_dialect::Dialect;
+use abp_plan::OnLoss;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use crate::Principal;
+use crate::stream::AnswerStream;
+
+/// A request, as its vendor's route received it.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Who asks.
+    pub principal: Arc<Principal>,
+    /// The dialect of the route.
+    pub dialect: Dialect,
+    /// What the route is for. Whether an answer is streamed is read from the body where the dialect
+    /// says it there.
+    pub operation: ModelOperation,
+    /// The model, where the route names it.
+    pub model: Option<String>,
+    /// The query of the address, without credentials.
+    pub query: Option<String>,
+    /// The headers. Only what is on a list goes further.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// What to do where something would be lost.
+    pub on_loss: OnLoss,
+}
+
+/// What a caller gets, in its own dialect whatever happened.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: AnswerBody,
+}
+
+/// The body of an answer.
+pub enum AnswerBody {
+    /// All of it.
+    Whole(Bytes),
+    /// As it comes.
+    Stream(Box<AnswerStream>),
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+            Self::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}

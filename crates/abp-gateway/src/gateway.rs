@@ -1,0 +1,482 @@
+//! The gateway: one exchange from the caller's request to the caller's answer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use abp_backend_core::{CircuitState, ModelOperation, RetryBudget, Upstream};
+use abp_core::{ExecutionMode, MicroUsd, Outcome, Timestamp};
+use abp_dialect::Dialect;
+use abp_dialect::sse::SseForm;
+use abp_emulation::{EmulationConfig, EmulationEngine};
+use abp_error::{AbpError, ErrorCode};
+use abp_store::{ExchangeLog, Reservation, Reserved, Store};
+use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
+use abp_translate::LedgerEntry;
+use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::ask::{Answer, Ask};
+use crate::dispatch::Sent;
+use crate::keep::Pending;
+use crate::principal::{KeyRing, Principal};
+use crate::route::{Choice, Member, UpstreamRules, route, seed};
+use crate::scan::Scan;
+use crate::tally::{Tally, highest_cost, most_tokens, now};
+use crate::whole::{is_json, is_stream};
+use crate::{Refusal, headers, stream};
+
+/// The answer that is reserved for where the caller sets no limit.
+const USUAL_OUTPUT: u64 = 8_192;
+
+/// How the gateway behaves.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// How often a request is sent at most.
+    pub max_attempts: usize,
+    /// How many exchanges are under way at most.
+    pub max_concurrent: usize,
+    /// How long a caller of a translated stream hears nothing at most.
+    pub keep_alive: Duration,
+    /// Emulation strategies that replace the defaults.
+    pub emulation: EmulationConfig,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            max_concurrent: 4096,
+            keep_alive: Duration::from_secs(15),
+            emulation: EmulationConfig::new(),
+        }
+    }
+}
+
+/// The vendors' endpoints in front of any upstream.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all exchanges share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) settings: GatewaySettings,
+    pub(crate) engine: EmulationEngine,
+    pub(crate) store: Store,
+    pub(crate) log: ExchangeLog,
+    pub(crate) metrics: Arc<MetricsCollector>,
+    pub(crate) pending: Pending,
+    /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
+    pub(crate) tasks: Handle,
+    keys: KeyRing,
+    retries: Mutex<RetryBudget>,
+    places: Semaphore,
+}
+
+impl Gateway {
+    /// A gateway to these upstreams, tried in this order where nothing else decides.
+    ///
+    /// # Errors
+    /// Fails where an upstream's rules are not valid, and outside of a runtime.
+    pub fn new(
+        upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)>,
+        store: Store,
+        settings: GatewaySettings,
+    ) -> Result<Self, AbpError> {
+        let members = upstreams
+            .into_iter()
+            .map(|(upstream, rules)| Member::new(upstream, rules).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        let metrics = MetricsCollector::new(members.iter().map(|member| member.name()));
+        Ok(Self {
+            shared: Arc::new(Shared {
+                metrics: Arc::new(metrics),
+                members,
+                engine: EmulationEngine::new(settings.emulation.clone()),
+                log: store.exchange_log(),
+                store,
+                pending: Pending::default(),
+                tasks: Handle::try_current().map_err(|error| {
+                    AbpError::new(ErrorCode::Internal, "a gateway needs a runtime")
+                        .with_source(error)
+                })?,
+                keys: KeyRing::default(),
+                retries: Mutex::new(RetryBudget::new(10, 10)),
+                places: Semaphore::new(settings.max_concurrent),
+                settings,
+            }),
+        })
+    }
+
+    /// The keys that are valid.
+    #[must_use]
+    pub fn keys(&self) -> &KeyRing {
+        &self.shared.keys
+    }
+
+    /// The store it keeps everything in.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// What it counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> MetricsSummary {
+        let (metrics, now) = (&self.shared.metrics, Instant::now());
+        for member in &self.shared.members {
+            let level = match member.breaker().state(now) {
+                CircuitState::Closed => BreakerLevel::Closed,
+                CircuitState::HalfOpen => BreakerLevel::HalfOpen,
+                CircuitState::Open { .. } => BreakerLevel::Open,
+            };
+            metrics.set_breaker(member.name(), level);
+        }
+        let ring = self.shared.store.health().exchanges;
+        metrics.set_ring(ring.taken_bytes as u64, ring.capacity_bytes as u64);
+        metrics.summary()
+    }
+
+    /// Reads the keys of the store anew; `operator` is the hash of the operator's own.
+    ///
+    /// # Errors
+    /// Fails where the store cannot be read.
+    pub async fn reload_keys(&self, operator: Option<[u8; 32]>) -> Result<(), AbpError> {
+        let records = self.shared.store.api_keys().await?;
+        let mut keys: HashMap<[u8; 32], Arc<Principal>> = HashMap::new();
+        for record in records.iter().filter(|record| record.revoked_at.is_none()) {
+            let known = self.shared.keys.by_hash(&record.sha256);
+            let principal = match known {
+                // Whoever stays keeps what it has used of its rates.
+                Some(known) => known,
+                None => Arc::new(Principal::from_record(record)?),
+            };
+            keys.insert(record.sha256, principal);
+        }
+        if let Some(hash) = operator {
+            keys.insert(hash, Arc::new(Principal::operator()));
+        }
+        self.shared.keys.replace(keys);
+        Ok(())
+    }
+
+    /// Carries out an exchange. Whatever happens, the answer is one of the caller's dialect.
+    pub async fn exchange(&self, ask: Ask) -> Answer {
+        let dialect = ask.dialect;
+        match self.shared.carry_out(ask).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.answer(dialect),
+        }
+    }
+
+    /// The models that are served by name, with their upstreams, for a caller.
+    #[must_use]
+    pub fn models(&self, principal: &Principal) -> Vec<ServedModel> {
+        let mut served: Vec<ServedModel> = Vec::new();
+        for member in &self.shared.members {
+            let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
+            let names = member.rules.models.iter().filter(plain);
+            for name in names.chain(member.rules.aliases.keys()) {
+                let known = served.iter().any(|model| model.name == *name);
+                if !known && principal.may_use(name) {
+                    served.push(ServedModel {
+                        name: name.clone(),
+                        upstream: member.name().to_owned(),
+                        dialects: member.upstream.descriptor().dialects.clone(),
+                    });
+                }
+            }
+        }
+        served
+    }
+
+    /// The upstreams, with how they are.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<UpstreamStatus> {
+        let now = Instant::now();
+        self.shared
+            .members
+            .iter()
+            .map(|member| UpstreamStatus {
+                name: member.name().to_owned(),
+                dialects: member.upstream.descriptor().dialects.clone(),
+                circuit: member.breaker().state(now),
+                models: member.rules.models.clone(),
+            })
+            .collect()
+    }
+
+    /// Ends in order: everything that was recorded is written, and the store is closed.
+    pub async fn close(self) {
+        if let Err(error) = self.flush().await {
+            tracing::error!(target: "abp.gateway", %error, "the last records were not written");
+        }
+        self.shared.store.clone().close().await;
+    }
+
+    /// Waits until everything that was recorded is durable.
+    ///
+    /// # Errors
+    /// Fails where it cannot be made so.
+    pub async fn flush(&self) -> Result<(), AbpError> {
+        Ok(self.shared.log.flush().await?)
+    }
+}
+
+/// A model that is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedModel {
+    /// The name a caller uses.
+    pub name: String,
+    /// The first upstream that serves it.
+    pub upstream: String,
+    /// The dialects that upstream speaks.
+    pub dialects: Vec<Dialect>,
+}
+
+/// An upstream, and how it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub name: String,
+    /// The dialects it speaks.
+    pub dialects: Vec<Dialect>,
+    /// Whether it is used.
+    pub circuit: CircuitState,
+    /// The models it serves, as configured.
+    pub models: Vec<String>,
+}
+
+impl Shared {
+    async fn carry_out(self: &Arc<Self>, mut ask: Ask) -> Result<Answer, Refusal> {
+        let _place = self
+            .places
+            .try_acquire()
+            .map_err(|_| overloaded("exchanges"))?;
+        let permit = self.log.admit().ok_or_else(|| overloaded("records"))?;
+        let mut tally = Tally::new(self, &ask.principal, permit, ask.dialect, &ask.body);
+        let run_id = tally.run_id();
+        match self.prepared(&mut ask, &mut tally).await {
+            Ok((scan, choices)) => self.exchange(&ask, &scan, &choices, tally).await,
+            Err(problem) => {
+                tally.close(Outcome::Failed, Some(problem.error.code()));
+                Err(problem)
+            }
+        }
+        .map_err(|problem| problem.of_run(run_id))
+    }
+
+    /// Everything that has to be known, and allowed, before anything is sent.
+    async fn prepared(
+        &self,
+        ask: &mut Ask,
+        tally: &mut Tally,
+    ) -> Result<(Scan, Vec<Choice>), Refusal> {
+        let scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
+        tally.record.model_asked.clone_from(&scan.model);
+        tally.record.streamed = scan.stream;
+        operation_name(&ask.operation).clone_into(&mut tally.record.operation);
+        self.allow(ask, &scan)?;
+        if let Some(previous) = &scan.previous {
+            let id = &ask.principal.id;
+            if let Some(body) = self.continued(id, previous, &ask.body).await? {
+                ask.body = body;
+            }
+        }
+        let session = headers::session(&ask.headers).map(std::borrow::Cow::Borrowed);
+        let session = session.or_else(|| scan.session.as_deref().map(std::borrow::Cow::Borrowed));
+        let seed = seed(session, tally.run_id());
+        let choices = route(&self.members, ask.dialect, &scan.model, seed);
+        if choices.is_empty() {
+            let message = format!("no upstream serves the model {}", scan.model);
+            return Err(Refusal::new(ErrorCode::BackendModelNotFound, message));
+        }
+        Ok((scan, choices))
+    }
+
+    fn allow(&self, ask: &Ask, scan: &Scan) -> Result<(), Refusal> {
+        let principal = &ask.principal;
+        if !principal.may_use(&scan.model) {
+            let message = format!("the key may not use the model {}", scan.model);
+            return Err(Refusal::new(ErrorCode::ModelNotAllowed, message));
+        }
+        if let (Some(most), Some(asked)) = (principal.max_output_tokens, scan.max_output)
+            && asked > most
+        {
+            let message = format!("the key allows {most} tokens of output, not {asked}");
+            return Err(Refusal::new(ErrorCode::ValidationFailed, message));
+        }
+        principal.admit(Instant::now())
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        ask: &Ask,
+        scan: &Scan,
+        choices: &[Choice],
+        mut tally: Tally,
+    ) -> Result<Answer, Refusal> {
+        if ask.operation == ModelOperation::CountTokens {
+            return self.count_tokens(ask, scan, choices, tally).await;
+        }
+        let sent = match self.reserve(ask, scan, choices, &mut tally).await {
+            Ok(()) => self.dispatch(ask, scan, choices, &mut tally).await,
+            Err(problem) => Err(problem),
+        };
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(problem) => {
+                tally.close(Outcome::Failed, Some(problem.error.code()));
+                return Err(problem);
+            }
+        };
+        tally.account(&sent.planned.ledger, "request");
+        tally.emulated(headers::emulated(&sent.planned.emulation));
+        let streams = scan.stream && sent.reply.status.is_success();
+        if streams && is_streamed(ask, &sent) {
+            self.streamed(ask, scan, sent, tally)
+        } else if streams && sent.planned.mode == ExecutionMode::Mapped {
+            let name = sent.choice.member.name();
+            let message = format!("upstream {name} was asked for a stream and sends none");
+            tally.close(Outcome::Failed, Some(ErrorCode::BackendBrokenAnswer));
+            Err(Refusal::new(ErrorCode::BackendBrokenAnswer, message))
+        } else {
+            self.whole(ask, scan, sent, tally).await
+        }
+    }
+
+    /// Takes room in the caller's budget for the most that the request can cost.
+    async fn reserve(
+        &self,
+        ask: &Ask,
+        scan: &Scan,
+        choices: &[Choice],
+        tally: &mut Tally,
+    ) -> Result<(), Refusal> {
+        let principal = &ask.principal;
+        if !principal.has_budget() {
+            return Ok(());
+        }
+        let output = scan
+            .max_output
+            .or(principal.max_output_tokens)
+            .unwrap_or(USUAL_OUTPUT);
+        let tokens = most_tokens(ask.body.len(), output, scan.choices);
+        let input = tokens.saturating_sub(output.saturating_mul(scan.choices.max(1)));
+        let output = tokens.saturating_sub(input);
+        let cost = choices
+            .iter()
+            .filter_map(|choice| {
+                choice
+                    .member
+                    .rules
+                    .prices
+                    .as_ref()?
+                    .get(Some(&choice.model))
+            })
+            .map(|price| highest_cost(price, input, output))
+            .max()
+            .unwrap_or_default();
+        if principal.budget.is_some() && cost == MicroUsd::default() {
+            let message = format!(
+                "the model {} has no price, and the key a budget",
+                scan.model
+            );
+            return Err(Refusal::new(ErrorCode::BudgetExceeded, message));
+        }
+        let asked = Reservation {
+            exchange: tally.run_id(),
+            key: principal.id.clone(),
+            cost,
+            tokens,
+        };
+        match self.store.reserve(asked).await? {
+            Reserved::Granted => {
+                tally.reserved();
+                Ok(())
+            }
+            Reserved::Refused(state) => {
+                let message = format!(
+                    "the key's budget has no room for the request: {} and {} tokens are spent or \
+                     reserved",
+                    state.spent + state.reserved,
+                    state.spent_tokens.saturating_add(state.reserved_tokens)
+                );
+                Err(Refusal::new(ErrorCode::BudgetExceeded, message))
+            }
+        }
+    }
+
+    pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a ledger under its hash; most exchanges have one that is known already.
+    pub(crate) fn keep_ledger(&self, entries: &[LedgerEntry]) -> Option<[u8; 32]> {
+        if entries.is_empty() {
+            return None;
+        }
+        let json = serde_json::to_string(entries).ok()?;
+        let hash: [u8; 32] = Sha256::digest(&json).into();
+        self.log.keep_ledger(hash, &json).then_some(hash)
+    }
+
+    /// Puts what was really used in the place of what was reserved.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        principal: &Principal,
+        run_id: Uuid,
+        reserved: bool,
+        cost: MicroUsd,
+        tokens: u64,
+    ) {
+        if principal.is_operator || (!reserved && tokens == 0) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let key = principal.id.clone();
+        self.tasks.spawn(async move {
+            let done = if reserved {
+                shared.store.settle(run_id, cost, tokens).await.map(drop)
+            } else {
+                shared.store.spend(&key, cost, tokens).await.map(drop)
+            };
+            if let Err(error) = done {
+                tracing::error!(target: "abp.gateway", %error, %run_id, "what was used is not settled");
+            }
+        });
+    }
+}
+
+/// Whether an answer comes as a stream of the form that belongs to its dialect.
+fn is_streamed(ask: &Ask, sent: &Sent) -> bool {
+    let headers = &sent.reply.headers;
+    let as_array = sent.choice.is_native(ask.dialect)
+        && stream::form(ask) == SseForm::JsonArray
+        && is_json(headers);
+    is_stream(headers) || as_array
+}
+
+fn overloaded(what: &str) -> Refusal {
+    let message = format!("there are as many {what} under way as are taken at once");
+    Refusal::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
+}
+
+fn operation_name(operation: &ModelOperation) -> &'static str {
+    match operation {
+        ModelOperation::Generate { .. } => "generate",
+        ModelOperation::CountTokens => "count_tokens",
+        ModelOperation::Stored { .. } => "stored",
+    }
+}
+
+/// The time, for keys that expire.
+#[must_use]
+pub fn current_time() -> Timestamp {
+    now()
+}

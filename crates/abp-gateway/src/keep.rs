@@ -1,0 +1,344 @@
+//! What is kept of one exchange for later ones: reasoning that only its vendor can read, and answers
+//! that a caller goes on from.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use abp_core::ExecutionMode;
+use abp_dialect::{Dialect, WireFamily};
+use abp_error::{AbpError, ErrorCode};
+use abp_json::{Kind, Limits, Tape, View, Writer};
+use abp_plan::{Asked, reasoning_to_find};
+use abp_store::{KeptAnswer, ReasoningEntry};
+use abp_translate::{KeptReasoning, Recovered};
+use bytes::Bytes;
+
+use crate::ask::Ask;
+use crate::gateway::Shared;
+use crate::route::Choice;
+use crate::scan::Scan;
+use crate::tally::now;
+
+/// What was told to the store and may not be in it yet: a caller's next request can be quicker than the
+/// disk.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    answers: Mutex<HashMap<(String, String), KeptAnswer>>,
+    reasoning: Mutex<HashMap<(String, String, String), ReasoningEntry>>,
+}
+
+impl Pending {
+    fn answers(&self) -> MutexGuard<'_, HashMap<(String, String), KeptAnswer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reasoning(&self) -> MutexGuard<'_, HashMap<(String, String, String), ReasoningEntry>> {
+        self.reasoning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn reasoning_key(entry: &ReasoningEntry) -> (String, String, String) {
+    let ReasoningEntry {
+        principal,
+        vendor,
+        call_id,
+        ..
+    } = entry;
+    (principal.clone(), vendor.clone(), call_id.clone())
+}
+
+/// Keeps things of one exchange.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    principal: String,
+    upstream: String,
+    vendor: Dialect,
+    model: String,
+    /// What the caller asked, where its answer is to be kept.
+    request: Option<Bytes>,
+    previous: Option<String>,
+}
+
+impl Keeper {
+    pub(crate) fn new(shared: &Arc<Shared>, ask: &Ask, scan: &Scan, choice: &Choice) -> Self {
+        let keeps_answers = scan.keep && ask.dialect.family() == WireFamily::Responses;
+        Self {
+            shared: Arc::clone(shared),
+            principal: ask.principal.id.clone(),
+            upstream: choice.member.name().to_owned(),
+            vendor: choice.dialect,
+            model: scan.model.clone(),
+            request: keeps_answers.then(|| ask.body.clone()),
+            previous: scan.previous.clone(),
+        }
+    }
+
+    pub(crate) fn wants_answer(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// Keeps reasoning by the calls it led to.
+    pub(crate) fn reasoning(&self, kept: Vec<(String, KeptReasoning)>) {
+        let entries: Vec<ReasoningEntry> = kept
+            .into_iter()
+            .filter_map(|(call_id, kept)| {
+                Some(ReasoningEntry {
+                    principal: self.principal.clone(),
+                    vendor: self.vendor.as_str().to_owned(),
+                    model: self.model.clone(),
+                    call_id,
+                    json: serde_json::to_string(&kept).ok()?,
+                })
+            })
+            .collect();
+        if entries.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let keys: Vec<_> = entries.iter().map(reasoning_key).collect();
+        let named = keys.iter().cloned().zip(entries.iter().cloned());
+        shared.pending.reasoning().extend(named);
+        let tasks = shared.tasks.clone();
+        tasks.spawn(async move {
+            if let Err(error) = shared.store.keep_reasoning(entries).await {
+                tracing::warn!(target: "abp.gateway", %error, "reasoning was not kept");
+            }
+            let mut pending = shared.pending.reasoning();
+            for key in &keys {
+                pending.remove(key);
+            }
+        });
+    }
+
+    /// Keeps an answer that came in one piece.
+    pub(crate) fn whole(self, answer: &[u8], mode: ExecutionMode) {
+        if !self.wants_answer() {
+            return;
+        }
+        match (mode, std::str::from_utf8(answer)) {
+            (ExecutionMode::Mapped, Ok(text)) => self.answer(text),
+            // The vendor keeps it; we only remember where it is.
+            (ExecutionMode::Passthrough, Ok(text)) => self.store(text, true),
+            (_, Err(_)) => {}
+        }
+    }
+
+    /// Keeps an answer of ours.
+    pub(crate) fn answer(self, answer: &str) {
+        self.store(answer, false);
+    }
+
+    fn store(self, answer: &str, native: bool) {
+        let Some(request) = &self.request else {
+            return;
+        };
+        let Some(id) = member_text(answer, "id") else {
+            return;
+        };
+        let kept = KeptAnswer {
+            id,
+            principal: self.principal.clone(),
+            upstream: self.upstream.clone(),
+            native,
+            model: self.model.clone(),
+            created_at: now(),
+            input_items: if native {
+                String::new()
+            } else {
+                input_items(request)
+            },
+            answer: if native {
+                String::new()
+            } else {
+                answer.to_owned()
+            },
+            previous: self.previous.clone(),
+        };
+        let shared = Arc::clone(&self.shared);
+        let key = (kept.principal.clone(), kept.id.clone());
+        shared.pending.answers().insert(key.clone(), kept.clone());
+        let tasks = shared.tasks.clone();
+        tasks.spawn(async move {
+            if let Err(error) = shared.store.keep_answer(kept).await {
+                tracing::warn!(target: "abp.gateway", %error, "an answer was not kept");
+            }
+            shared.pending.answers().remove(&key);
+        });
+    }
+}
+
+impl Shared {
+    /// The reasoning that a request lacks and its upstream wants.
+    pub(crate) async fn recovered(
+        &self,
+        ask: &Ask,
+        choice: &Choice,
+    ) -> Result<Recovered, AbpError> {
+        let mut recovered = Recovered::default();
+        let (from, to) = (ask.dialect, choice.dialect);
+        if from.family() == to.family() || !may_lack_reasoning(&ask.body, to) {
+            return Ok(recovered);
+        }
+        let asked = Asked {
+            dialect: from,
+            request: &ask.body,
+            on_loss: ask.on_loss,
+        };
+        let calls = reasoning_to_find(asked, to)?;
+        if calls.is_empty() {
+            return Ok(recovered);
+        }
+        let principal = &ask.principal.id;
+        let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
+        let mut found = self.store.reasoning(principal, to.as_str(), &calls).await?;
+        {
+            let pending = self.pending.reasoning();
+            let key = |call: &&str| {
+                let call = (*call).to_owned();
+                (principal.clone(), to.as_str().to_owned(), call)
+            };
+            found.extend(
+                calls
+                    .iter()
+                    .filter_map(|call| pending.get(&key(call)).cloned()),
+            );
+        }
+        for entry in found {
+            if let Ok(kept) = serde_json::from_str::<KeptReasoning>(&entry.json) {
+                recovered.insert(entry.call_id, kept);
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// An answer that is kept for a caller.
+    pub(crate) async fn kept_answer(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<KeptAnswer>, AbpError> {
+        let key = (principal.to_owned(), id.to_owned());
+        let pending = self.pending.answers().get(&key).cloned();
+        match pending {
+            Some(answer) => Ok(Some(answer)),
+            None => Ok(self.store.answer(principal, id).await?),
+        }
+    }
+
+    /// A request that goes on from a kept answer, with all that was said before it.
+    pub(crate) async fn continued(
+        &self,
+        principal: &str,
+        previous: &str,
+        request: &[u8],
+    ) -> Result<Option<Bytes>, AbpError> {
+        let kept = self.kept_answer(principal, previous).await?;
+        let Some(kept) = kept else {
+            let message = format!("Previous response with id '{previous}' not found.");
+            return Err(AbpError::new(ErrorCode::NotFound, message)
+                .with_context("param", "previous_response_id"));
+        };
+        if kept.native {
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(request)
+            .map_err(|_| AbpError::new(ErrorCode::ValidationFailed, "the body is not UTF-8"))?;
+        Ok(expanded(text, &kept).map(Bytes::from))
+    }
+}
+
+/// Whether a request may hold calls whose reasoning is elsewhere.
+fn may_lack_reasoning(body: &[u8], to: Dialect) -> bool {
+    let wants = matches!(
+        to.family(),
+        WireFamily::Messages | WireFamily::Responses | WireFamily::GenerateContent
+    );
+    let signs: [&[u8]; 4] = [
+        b"\"tool_calls\"",
+        b"\"tool_use\"",
+        b"\"function_call\"",
+        b"\"functionCall\"",
+    ];
+    wants
+        && signs
+            .iter()
+            .any(|sign| memchr::memmem::find(body, sign).is_some())
+}
+
+/// The request with what the kept answer was an answer to, and the answer itself, before its input.
+fn expanded(request: &str, kept: &KeptAnswer) -> Option<String> {
+    let limits = Limits::default();
+    let tape = Tape::parse_str(request, &limits).ok()?;
+    let mut out = Writer::with_capacity(request.len() + kept.input_items.len() + kept.answer.len());
+    out.begin_object();
+    for (key, value) in tape.root().entries() {
+        match key.as_str()?.as_ref() {
+            "previous_response_id" | "input" => {}
+            name => {
+                out.key(name);
+                out.raw(value.raw());
+            }
+        }
+    }
+    out.key("input");
+    out.begin_array();
+    copy_items(&kept.input_items, None, &mut out)?;
+    copy_items(&kept.answer, Some("output"), &mut out)?;
+    if let Some(input) = tape.root().get("input") {
+        put_input(input, &mut out);
+    }
+    out.end_array();
+    out.end_object();
+    Some(out.into_text())
+}
+
+fn copy_items(document: &str, member: Option<&str>, out: &mut Writer) -> Option<()> {
+    let tape = Tape::parse_str(document, &Limits::default()).ok()?;
+    let items = match member {
+        Some(name) => tape.root().get(name)?,
+        None => tape.root(),
+    };
+    for item in items.items() {
+        out.raw(item.raw());
+    }
+    Some(())
+}
+
+/// Input as items: a text alone is a message of the user.
+fn put_input(input: View<'_>, out: &mut Writer) {
+    if input.kind() == Kind::Array {
+        for item in input.items() {
+            out.raw(item.raw());
+        }
+        return;
+    }
+    out.begin_object();
+    out.key("role");
+    out.string("user");
+    out.key("content");
+    out.raw(input.raw());
+    out.end_object();
+}
+
+/// The input of a request, as a list of items.
+fn input_items(request: &[u8]) -> String {
+    let mut out = Writer::with_capacity(request.len());
+    out.begin_array();
+    let tape = Tape::parse(request, &Limits::default());
+    if let Ok(tape) = &tape
+        && let Some(input) = tape.root().get("input")
+    {
+        put_input(input, &mut out);
+    }
+    out.end_array();
+    out.into_text()
+}
+
+fn member_text(document: &str, name: &str) -> Option<String> {
+    let tape = Tape::parse_str(document, &Limits::default()).ok()?;
+    let text = tape.root().get(name)?.as_str()?;
+    Some(text.into_owned())
+}

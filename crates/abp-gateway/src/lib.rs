@@ -1,0 +1,38 @@
+//! The gateway: vendors' own requests in front of any upstream.
+//!
+//! An [`Ask`] is a vendor's request as its route received it. Where an upstream speaks the caller's
+//! dialect its bytes pass untouched; otherwise the exchange is planned, translated and, on the way
+//! back, translated again, piece by piece where it is streamed. Whatever happens, the caller gets an
+//! [`Answer`] in its own dialect, its headers say what was done, and a record of it is kept.
+//!
+//! - [`Gateway::exchange`] carries out one exchange: allowed, reserved, routed, sent, answered, recorded.
+//! - [`Principal`] is who asks: a key with its models, rates and budgets.
+//! - [`UpstreamRules`] are the operator's words about an upstream.
+//! - [`exchange_receipt`] makes the receipt of a recorded exchange.
+
+mod ask;
+mod count;
+mod dispatch;
+mod gateway;
+mod headers;
+mod keep;
+mod principal;
+mod receipt;
+mod refusal;
+mod route;
+mod scan;
+mod stored;
+mod stream;
+mod tally;
+mod whole;
+
+pub use abp_core::CONTRACT_VERSION;
+pub use abp_store::StoreState;
+pub use ask::{Answer, AnswerBody, Ask};
+pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};
+pub use headers::{CONSUMED, FORWARDED};
+pub use principal::{KeyRing, Principal, key_hash};
+pub use receipt::exchange_receipt;
+pub use refusal::Refusal;
+pub use route::UpstreamRules;
+pub use stream::{AnswerStream, BrokenOff};

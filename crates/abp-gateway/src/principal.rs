@@ -1,0 +1,260 @@
+//! Who may ask for what, and how often.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use abp_core::{MicroUsd, Timestamp};
+use abp_error::{AbpError, ErrorCode};
+use abp_glob::GlobList;
+use abp_store::ApiKeyRecord;
+use sha2::{Digest as _, Sha256};
+
+use crate::Refusal;
+
+/// A caller, known by its key.
+#[derive(Debug)]
+pub struct Principal {
+    /// What it is recorded as.
+    pub id: String,
+    /// Its name for people.
+    pub name: String,
+    /// Whether it may do everything, also what concerns others.
+    pub is_operator: bool,
+    /// The models it may use; all where there is no list.
+    models: Option<GlobList>,
+    pub(crate) budget: Option<MicroUsd>,
+    pub(crate) token_budget: Option<u64>,
+    pub(crate) max_output_tokens: Option<u64>,
+    expires_at: Option<Timestamp>,
+    requests: Option<Mutex<Bucket>>,
+    tokens: Option<Mutex<Bucket>>,
+}
+
+impl Principal {
+    /// The one that owns the key file.
+    #[must_use]
+    pub fn operator() -> Self {
+        Self {
+            id: "operator".to_owned(),
+            name: "operator".to_owned(),
+            is_operator: true,
+            models: None,
+            budget: None,
+            token_budget: None,
+            max_output_tokens: None,
+            expires_at: None,
+            requests: None,
+            tokens: None,
+        }
+    }
+
+    /// One with a key of its own.
+    ///
+    /// # Errors
+    /// Fails where its list of models cannot be compiled.
+    pub fn from_record(record: &ApiKeyRecord) -> Result<Self, AbpError> {
+        let models = GlobList::new(&record.models).map_err(|error| {
+            AbpError::new(
+                ErrorCode::ConfigInvalid,
+                format!("key {}: {error}", record.id),
+            )
+        })?;
+        let bucket = |per_minute: u64| Mutex::new(Bucket::new(per_minute, Instant::now()));
+        Ok(Self {
+            id: record.id.clone(),
+            name: record.name.clone(),
+            is_operator: false,
+            models: (!record.models.is_empty()).then_some(models),
+            budget: record.budget,
+            token_budget: record.token_budget,
+            max_output_tokens: record.max_output_tokens,
+            expires_at: record.expires_at,
+            requests: record.requests_per_minute.map(|rate| bucket(rate.into())),
+            tokens: record.tokens_per_minute.map(bucket),
+        })
+    }
+
+    /// Whether it may use a model.
+    #[must_use]
+    pub fn may_use(&self, model: &str) -> bool {
+        self.models
+            .as_ref()
+            .is_none_or(|models| models.is_match(model))
+    }
+
+    /// Whether what it spends is limited.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget.is_some() || self.token_budget.is_some()
+    }
+
+    /// Counts a request that is about to be made.
+    pub(crate) fn admit(&self, now: Instant) -> Result<(), Refusal> {
+        if let Some(wait) = self
+            .tokens
+            .as_ref()
+            .and_then(|tokens| lock(tokens).debt(now))
+        {
+            return Err(too_often("tokens", wait));
+        }
+        if let Some(requests) = &self.requests
+            && let Err(wait) = lock(requests).take(1.0, now)
+        {
+            return Err(too_often("requests", wait));
+        }
+        Ok(())
+    }
+
+    /// Counts tokens that were used. They are known only afterwards, so this may leave a debt that has
+    /// to be waited for.
+    pub(crate) fn spend_tokens(&self, count: u64, now: Instant) {
+        if let Some(tokens) = &self.tokens {
+            lock(tokens).charge(count, now);
+        }
+    }
+
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+}
+
+fn too_often(what: &str, wait: Duration) -> Refusal {
+    let message = format!("the key's limit of {what} per minute is reached");
+    let context = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    Refusal::from(
+        AbpError::new(ErrorCode::RateLimitExceeded, message)
+            .with_context("retry_after_ms", context),
+    )
+    .retry_after(wait)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bucket that fills at a rate and holds what comes in a minute.
+#[derive(Debug)]
+struct Bucket {
+    per_second: f64,
+    size: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(per_minute: u64, now: Instant) -> Self {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a rate need not be exact beyond 2^53"
+        )]
+        let size = per_minute.max(1) as f64;
+        Self {
+            per_second: size / 60.0,
+            size,
+            level: size,
+            at: now,
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level + passed * self.per_second).min(self.size);
+        self.at = now;
+    }
+
+    fn take(&mut self, amount: f64, now: Instant) -> Result<(), Duration> {
+        self.fill(now);
+        if self.level < amount {
+            return Err(Duration::from_secs_f64(
+                (amount - self.level) / self.per_second,
+            ));
+        }
+        self.level -= amount;
+        Ok(())
+    }
+
+    /// How long until there is anything again.
+    fn debt(&mut self, now: Instant) -> Option<Duration> {
+        self.fill(now);
+        (self.level < 1.0).then(|| Duration::from_secs_f64((1.0 - self.level) / self.per_second))
+    }
+
+    fn charge(&mut self, count: u64, now: Instant) {
+        self.fill(now);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a rate need not be exact beyond 2^53"
+        )]
+        let count = count as f64;
+        self.level -= count;
+    }
+}
+
+/// The keys that are valid now, by their hash. A key itself is never kept.
+#[derive(Debug, Default)]
+pub struct KeyRing {
+    keys: RwLock<Arc<HashMap<[u8; 32], Arc<Principal>>>>,
+}
+
+impl KeyRing {
+    /// Replaces all keys. A caller whose key stays keeps its counts.
+    pub fn replace(&self, keys: impl IntoIterator<Item = ([u8; 32], Arc<Principal>)>) {
+        let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Arc::new(keys.into_iter().collect());
+    }
+
+    /// Who has a key. The key is hashed first, so how long looking it up takes says nothing about it.
+    ///
+    /// # Errors
+    /// Fails in the same way for a key that never was, was revoked or has expired.
+    pub fn find(&self, secret: &[u8], now: Timestamp) -> Result<Arc<Principal>, Refusal> {
+        let hash = key_hash(secret);
+        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        keys.get(&hash)
+            .filter(|principal| !principal.has_expired(now))
+            .cloned()
+            .ok_or_else(|| Refusal::new(ErrorCode::Unauthenticated, "the key is not valid"))
+    }
+
+    /// Who has the key with this hash.
+    #[must_use]
+    pub fn by_hash(&self, hash: &[u8; 32]) -> Option<Arc<Principal>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.get(hash).cloned()
+    }
+}
+
+/// What is kept of a key.
+#[must_use]
+pub fn key_hash(secret: &[u8]) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_rate_and_no_more() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(60, start);
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let taken = (0..100)
+            .filter(|_| bucket.take(1.0, at(0.0)).is_ok())
+            .count();
+        assert_eq!(taken, 60, "a minute's worth at once");
+        let wait = bucket.take(1.0, at(0.0)).expect_err("empty");
+        assert!(
+            wait > Duration::from_millis(900) && wait <= Duration::from_secs(1),
+            "{wait:?}"
+        );
+        let taken = (0..100)
+            .filter(|_| bucket.take(1.0, at(10.0)).is_ok())
+            .count();
+        assert_eq!(taken, 10, "ten seconds later");
+        bucket.charge(30, at(10.0));
+        let debt = bucket.debt(at(10.0)).expect("a debt");
+        assert!(debt > Duration::from_secs(30), "{debt:?}");
+        assert_eq!(bucket.debt(at(42.0)), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! What the gateway has to know of a request before it can pass it on.
+
+use abp_backend_core::ModelOperation;
+use abp_dialect::{Dialect, WireFamily};
+use abp_error::{AbpError, ErrorCode};
+use abp_json::{Limits, Tape, View};
+
+/// Members that decide what a request may do and cost. A vendor might read another one of two equal
+/// names than we do, so none of them may come twice.
+const DECISIVE: [&str; 11] = [
+    "generationConfig",
+    "generation_config",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "model",
+    "n",
+    "previous_response_id",
+    "store",
+    "stream",
+    "tools",
+];
+
+/// Members by which some gateways let a caller choose where its request goes, and with which key.
+const FORBIDDEN: [&str; 4] = ["api_base", "api_key", "base_url", "custom_host"];
+
+/// What a request says that matters to the gateway itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// The model, as the caller names it.
+    pub(crate) model: String,
+    /// Whether the answer is to be streamed.
+    pub(crate) stream: bool,
+    /// The most tokens an answer may have, where the caller says so.
+    pub(crate) max_output: Option<u64>,
+    /// How many answers.
+    pub(crate) choices: u64,
+    /// What tells the conversation from others, where the caller says so.
+    pub(crate) session: Option<String>,
+    /// The kept answer that this goes on from.
+    pub(crate) previous: Option<String>,
+    /// Whether the answer is to be kept.
+    pub(crate) keep: bool,
+}
+
+impl Scan {
+    /// Reads what matters.
+    pub(crate) fn of(
+        dialect: Dialect,
+        operation: &ModelOperation,
+        model_of_route: Option<&str>,
+        body: &[u8],
+    ) -> Result<Self, AbpError> {
+        let limits = Limits {
+            max_bytes: body.len().max(1),
+            ..Limits::default()
+        };
+        let tape = Tape::parse(body, &limits)
+            .map_err(|error| invalid(format!("the body is not JSON: {error}")))?;
+        let root = tape.root();
+        if root.kind() != abp_json::Kind::Object {
+            return Err(invalid("the body is not a JSON object"));
+        }
+        refuse_ambiguity(&tape)?;
+        refuse_direction(root)?;
+        let model = match model_of_route {
+            Some(model) => model.to_owned(),
+            None => text(root, "model").ok_or_else(|| invalid("/model is missing"))?,
+        };
+        let stream = match operation {
+            ModelOperation::Generate { stream }
+                if dialect.family() == WireFamily::GenerateContent =>
+            {
+                *stream
+            }
+            ModelOperation::Generate { .. } => flag(root, "stream").unwrap_or(false),
+            ModelOperation::CountTokens | ModelOperation::Stored { .. } => false,
+        };
+        let config = root
+            .get("generationConfig")
+            .or_else(|| root.get("generation_config"));
+        let limit = |names: &[&str]| names.iter().find_map(|name| count(root, name));
+        Ok(Self {
+            model,
+            stream,
+            max_output: limit(&["max_completion_tokens", "max_output_tokens", "max_tokens"])
+                .or_else(|| count(config?, "maxOutputTokens")),
+            choices: count(root, "n")
+                .or_else(|| count(config?, "candidateCount"))
+                .unwrap_or(1),
+            session: text(root, "prompt_cache_key").or_else(|| user(root)),
+            previous: text(root, "previous_response_id"),
+            keep: flag(root, "store").unwrap_or(true),
+        })
+    }
+}
+
+fn user(root: View<'_>) -> Option<String> {
+    let metadata = root.get("metadata");
+    text(root, "user").or_else(|| text(metadata?, "user_id"))
+}
+
+fn refuse_ambiguity(tape: &Tape<'_>) -> Result<(), AbpError> {
+    let root = tape.root().id();
+    for duplicate in tape.duplicates() {
+        let key = tape.view(duplicate.key).and_then(View::as_str);
+        if duplicate.object == root
+            && let Some(key) = key.filter(|key| DECISIVE.contains(&key.as_ref()))
+        {
+            return Err(invalid(format!("/{key} is given twice")));
+        }
+    }
+    Ok(())
+}
+
+fn refuse_direction(root: View<'_>) -> Result<(), AbpError> {
+    match FORBIDDEN.iter().find(|name| root.get(name).is_some()) {
+        Some(name) => Err(invalid(format!(
+            "/{name} is not taken: where requests go is configured by the operator"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn text(root: View<'_>, key: &str) -> Option<String> {
+    Some(root.get(key)?.as_str()?.into_owned())
+}
+
+fn flag(root: View<'_>, key: &str) -> Option<bool> {
+    root.get(key)?.as_bool()
+}
+
+fn count(root: View<'_>, key: &str) -> Option<u64> {
+    root.get(key)?.as_u64()
+}
+
+fn invalid(problem: impl Into<String>) -> AbpError {
+    AbpError::new(ErrorCode::ValidationFailed, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(dialect: Dialect, body: &str) -> Result<Scan, String> {
+        let operation = ModelOperation::Generate { stream: true };
+        let model = (dialect == Dialect::Gemini).then_some("gemini-x");
+        Scan::of(dialect, &operation, model, body.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_matters_is_found_in_every_dialect() {
+        let cases = [
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","stream":true,"max_completion_tokens":5,"n":2,"user":"u"}"#,
+                ("m", true, Some(5), 2, Some("u")),
+            ),
+            (
+                Dialect::Claude,
+                r#"{"model":"m","max_tokens":7,"metadata":{"user_id":"s"}}"#,
+                ("m", false, Some(7), 1, Some("s")),
+            ),
+            (
+                Dialect::Gemini,
+                r#"{"contents":[],"generationConfig":{"maxOutputTokens":9,"candidateCount":3}}"#,
+                ("gemini-x", true, Some(9), 3, None),
+            ),
+            (
+                Dialect::Codex,
+                r#"{"model":"m","max_output_tokens":4,"prompt_cache_key":"k","user":"u"}"#,
+                ("m", false, Some(4), 1, Some("k")),
+            ),
+        ];
+        for (dialect, body, expected) in cases {
+            let found = scan(dialect, body).expect(body);
+            let session = found.session.as_deref();
+            let found = (
+                found.model.as_str(),
+                found.stream,
+                found.max_output,
+                found.choices,
+                session,
+            );
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+
+    /// B22, B23, B8: what could be read in two ways, or would choose its own way, goes no further.
+    #[test]
+    fn b22_b23_b8_what_is_ambiguous_or_directs_itself_is_refused() {
+        let cases = [
+            (r#"{"model":"a","model":"b"}"#, "/model is given twice"),
+            (r#"{"model":"a","\u006dodel":"b"}"#, "/model is given twice"),
+            (
+                r#"{"model":"a","stream":true,"stream":false}"#,
+                "/stream is given twice",
+            ),
+            (
+                r#"{"model":"a","tools":[],"tools":[]}"#,
+                "/tools is given twice",
+            ),
+            (
+                r#"{"model":"a","api_base":"http://x"}"#,
+                "/api_base is not taken",
+            ),
+            (
+                r#"{"model":"a","base_url":"http://x"}"#,
+                "/base_url is not taken",
+            ),
+            (r#"{"messages":[]}"#, "/model is missing"),
+            (r#"{"model":1}"#, "/model is missing"),
+            ("[]", "not a JSON object"),
+            (r#"{"model":"a""#, "not JSON"),
+        ];
+        for (body, problem) in cases {
+            let error = scan(Dialect::OpenAi, body).expect_err(body);
+            assert!(error.contains(problem), "{body}: {error}");
+        }
+        let deep = format!(r#"{{"model":"a","x":{}}}"#, "[".repeat(100_000));
+        assert!(scan(Dialect::OpenAi, &deep).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! Answers that are kept, and can be asked for again.
+
+use std::sync::Arc;
+
+use abp_backend_core::{ModelCall, ModelOperation, StoredAction};
+use abp_dialect::Dialect;
+use abp_error::{AbpError, ErrorCode};
+use abp_json::{Limits, Tape};
+use abp_store::KeptAnswer;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::json;
+
+use crate::ask::{Answer, AnswerBody};
+use crate::gateway::{Gateway, Shared};
+use crate::{Principal, Refusal, headers};
+
+/// The longest that a vendor may say about an answer it keeps.
+const LONGEST: usize = 64 << 20;
+
+impl Gateway {
+    /// What a caller wants to know of, or do with, an answer that is kept.
+    pub async fn stored(
+        &self,
+        principal: &Principal,
+        id: &str,
+        action: StoredAction,
+        query: Option<String>,
+    ) -> Answer {
+        self.shared
+            .stored(principal, id, action, query)
+            .await
+            .unwrap_or_else(|problem| problem.answer(Dialect::Codex))
+    }
+}
+
+impl Shared {
+    async fn stored(
+        self: &Arc<Self>,
+        principal: &Principal,
+        id: &str,
+        action: StoredAction,
+        query: Option<String>,
+    ) -> Result<Answer, Refusal> {
+        let kept = self.kept_answer(&principal.id, id).await?;
+        let Some(kept) = kept else {
+            let message = format!("Response with id '{id}' not found.");
+            return Err(Refusal::new(ErrorCode::NotFound, message));
+        };
+        if kept.native {
+            return self.ask_vendor(principal, &kept, action, query).await;
+        }
+        let body = match action {
+            StoredAction::Get => kept.answer,
+            StoredAction::Delete => {
+                self.store.forget_answer(&principal.id, id).await?;
+                deleted(id)
+            }
+            StoredAction::InputItems => input_items(&kept.input_items)?,
+            StoredAction::Cancel => {
+                let message = "Cannot cancel a synchronous response.";
+                return Err(Refusal::new(ErrorCode::ValidationFailed, message));
+            }
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers::insert(&mut headers, "x-abp-backend", &kept.upstream);
+        headers::insert(&mut headers, "x-abp-mode", "mapped");
+        Ok(Answer {
+            status: StatusCode::OK,
+            headers,
+            body: AnswerBody::Whole(Bytes::from(body)),
+        })
+    }
+
+    /// Asks the vendor that keeps the answer itself.
+    async fn ask_vendor(
+        &self,
+        principal: &Principal,
+        kept: &KeptAnswer,
+        action: StoredAction,
+        query: Option<String>,
+    ) -> Result<Answer, Refusal> {
+        let member = self
+            .members
+            .iter()
+            .find(|member| member.name() == kept.upstream)
+            .ok_or_else(|| {
+                let message = format!("upstream {} is not configured any more", kept.upstream);
+                Refusal::new(ErrorCode::BackendNotFound, message)
+            })?;
+        let call = ModelCall {
+            dialect: Dialect::Codex,
+            operation: ModelOperation::Stored {
+                id: kept.id.clone(),
+                action,
+            },
+            model: kept.model.clone(),
+            query,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        };
+        let reply = member.upstream.send(call).await.map_err(AbpError::from)?;
+        let body = reply.body.collect(LONGEST).await.map_err(AbpError::from)?;
+        if action == StoredAction::Delete && reply.status.is_success() {
+            self.store.forget_answer(&principal.id, &kept.id).await?;
+        }
+        let mut headers = headers::returned(&reply.headers, false);
+        headers::insert(&mut headers, "x-abp-backend", &kept.upstream);
+        headers::insert(&mut headers, "x-abp-mode", "passthrough");
+        Ok(Answer {
+            status: reply.status,
+            headers,
+            body: AnswerBody::Whole(body),
+        })
+    }
+}
+
+fn deleted(id: &str) -> String {
+    json!({ "id": id, "object": "response", "deleted": true }).to_string()
+}
+
+/// The items as a list of the vendor's; those without an id are named by their place.
+fn input_items(items: &str) -> Result<String, AbpError> {
+    let broken = |error: abp_json::JsonError| AbpError::new(ErrorCode::Internal, error.to_string());
+    let tape = Tape::parse_str(items, &Limits::default()).map_err(broken)?;
+    let id = |at: usize, item: abp_json::View<'_>| {
+        let given = item
+            .get("id")
+            .and_then(|id| id.as_str().map(std::borrow::Cow::into_owned));
+        given.unwrap_or_else(|| format!("item_{at}"))
+    };
+    let ids: Vec<String> = tape
+        .root()
+        .items()
+        .enumerate()
+        .map(|(at, item)| id(at, item))
+        .collect();
+    let text = |id: Option<&String>| serde_json::Value::from(id.cloned()).to_string();
+    Ok(format!(
+        r#"{{"object":"list","data":{},"first_id":{},"last_id":{},"has_more":false}}"#,
+        tape.root().raw(),
+        text(ids.first()),
+        text(ids.last())
+    ))
+}

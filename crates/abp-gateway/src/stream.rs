@@ -1,0 +1,421 @@
+//! Answers that come piece by piece, and are given on piece by piece.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use abp_backend_core::{ModelBody, UpstreamError};
+use abp_core::ir::{IrDelta, IrError};
+use abp_core::{ExecutionMode, Outcome};
+use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
+use abp_dialect::{Dialect, Exchange, WireFamily};
+use abp_error::{AbpError, ErrorCode};
+use abp_json::{Limits, Tape};
+use abp_translate::{
+    ByteTranslator, Options, StreamSummary, StreamWatch, kept_reasoning, write_stream,
+};
+use bytes::Bytes;
+use futures_core::Stream;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
+
+use crate::Refusal;
+use crate::ask::{Answer, AnswerBody, Ask};
+use crate::dispatch::Sent;
+use crate::gateway::Shared;
+use crate::headers;
+use crate::keep::Keeper;
+use crate::refusal;
+use crate::scan::Scan;
+use crate::tally::Tally;
+use crate::whole::tell;
+
+/// The caller cannot be told any more that something broke, except by breaking off.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the answer broke off")]
+pub struct BrokenOff;
+
+/// An answer under way. Dropping it ends the exchange with the upstream.
+#[derive(Debug)]
+pub struct AnswerStream {
+    source: ModelBody,
+    way: Way,
+    upstream: String,
+    caller: Dialect,
+    tally: Option<Tally>,
+    /// Fires when the caller has heard nothing for a while.
+    silence: Option<(Pin<Box<Sleep>>, Duration)>,
+    last_sign: Instant,
+    keeper: Option<Keeper>,
+    /// The whole answer, as the caller's stream told it.
+    answer: Option<String>,
+    form: SseForm,
+    over: bool,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// How bytes become bytes.
+#[derive(Debug)]
+enum Way {
+    /// As they are, watched.
+    Native {
+        watch: Box<StreamWatch>,
+        /// The last bytes ended an event, so that another can follow.
+        between_events: bool,
+    },
+    /// Translated, with the space for what is written.
+    Mapped {
+        translator: Box<ByteTranslator>,
+        capacity: usize,
+    },
+}
+
+impl Shared {
+    /// Gives the caller an answer that comes as a stream.
+    pub(crate) fn streamed(
+        self: &Arc<Self>,
+        ask: &Ask,
+        scan: &Scan,
+        sent: Sent,
+        mut tally: Tally,
+    ) -> Result<Answer, Refusal> {
+        let Sent {
+            choice,
+            planned,
+            reply,
+            slot,
+        } = sent;
+        let translated = planned.mode == ExecutionMode::Mapped;
+        let mut headers = headers::returned(&reply.headers, translated);
+        let form = form(ask);
+        let mut silence = None;
+        let mut keeper = None;
+        let way = if translated {
+            let kind = match form {
+                SseForm::Events => "text/event-stream; charset=utf-8",
+                SseForm::JsonArray => "application/json",
+            };
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            headers::insert(&mut headers, "cache-control", "no-cache");
+            let (from, to) = (choice.dialect, ask.dialect);
+            let options = Options::default();
+            let mut translator = ByteTranslator::new(from, to, &planned.exchange, form, &options)
+                .map_err(AbpError::from)?;
+            keeper = Some(Keeper::new(self, ask, scan, &choice));
+            if from.family() != to.family() && keeps_reasoning(from) {
+                translator.events_mut().gather();
+            }
+            let quiet = self.settings.keep_alive;
+            silence = Some((Box::pin(tokio::time::sleep(quiet)), quiet));
+            Way::Mapped {
+                translator: Box::new(translator),
+                capacity: 256,
+            }
+        } else {
+            let watch = StreamWatch::new(choice.dialect).ok_or_else(|| {
+                Refusal::new(ErrorCode::DialectUnknown, "the dialect is not known")
+            })?;
+            Way::Native {
+                watch: Box::new(watch),
+                between_events: true,
+            }
+        };
+        tell(&tally, choice.member.name(), &mut headers);
+        if translated {
+            tally.translates();
+        }
+        let stream = AnswerStream {
+            source: reply.body,
+            way,
+            upstream: choice.member.name().to_owned(),
+            caller: ask.dialect,
+            tally: Some(tally),
+            silence,
+            last_sign: Instant::now(),
+            keeper,
+            answer: None,
+            form,
+            over: false,
+            _slot: slot,
+        };
+        Ok(Answer {
+            status: reply.status,
+            headers,
+            body: AnswerBody::Stream(Box::new(stream)),
+        })
+    }
+}
+
+/// The form in which a caller wants a stream.
+pub(crate) fn form(ask: &Ask) -> SseForm {
+    let events = ask
+        .query
+        .as_deref()
+        .is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"));
+    if ask.dialect.family() == WireFamily::GenerateContent && !events {
+        SseForm::JsonArray
+    } else {
+        SseForm::Events
+    }
+}
+
+/// A failure of an upstream, as an error of the vendor.
+fn told(upstream: &str, error: &UpstreamError) -> IrError {
+    let message = format!("upstream {upstream}: {error}");
+    refusal::ir(&AbpError::new(error.code(), message))
+}
+
+/// The answer in the event that ends a stream of Responses, where these bytes hold it.
+fn final_answer(out: &[u8]) -> Option<String> {
+    const ENDS: [&str; 2] = ["response.completed", "response.incomplete"];
+    let text = std::str::from_utf8(out).ok()?;
+    if !ENDS.iter().any(|end| text.contains(end)) {
+        return None;
+    }
+    let mut decoder = SseDecoder::new(SseLimits::default());
+    let mut events = decoder.feed(out);
+    while let Ok(Some(event)) = events.next_event() {
+        if let SseEvent::Message { name, data, .. } = event
+            && name.is_some_and(|name| ENDS.contains(&name))
+            && let Ok(tape) = Tape::parse_str(data, &Limits::default())
+        {
+            return Some(tape.root().get("response")?.raw().to_owned());
+        }
+    }
+    None
+}
+
+/// Whether a vendor wants its own reasoning back.
+fn keeps_reasoning(dialect: Dialect) -> bool {
+    matches!(
+        dialect.family(),
+        WireFamily::Messages | WireFamily::Responses | WireFamily::GenerateContent
+    )
+}
+
+impl AnswerStream {
+    /// Takes bytes of the upstream; what they are for the caller.
+    fn take(&mut self, bytes: Bytes) -> Bytes {
+        match &mut self.way {
+            Way::Native {
+                watch,
+                between_events,
+            } => {
+                watch.push(&bytes);
+                if let Some(tally) = &mut self.tally {
+                    tally.passed_on(&bytes);
+                }
+                *between_events = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n");
+                bytes
+            }
+            Way::Mapped {
+                translator,
+                capacity,
+            } => {
+                let mut out = Vec::with_capacity(*capacity);
+                translator.push(&bytes, &mut out);
+                *capacity = out.len().clamp(256, 64 * 1024);
+                if let Some(tally) = &mut self.tally {
+                    tally.received(&bytes);
+                    tally.delivered(&out);
+                }
+                self.look_for_answer(&out);
+                Bytes::from(out)
+            }
+        }
+    }
+
+    /// The upstream's bytes have ended: what is left for the caller.
+    fn end(&mut self) -> Result<Bytes, BrokenOff> {
+        let (last, summary) = match &mut self.way {
+            Way::Native { watch, .. } => {
+                let summary = watch.finish();
+                let broken = !summary.complete && summary.error.is_none();
+                let error = UpstreamError::Broken("it has no end".to_owned());
+                let last = if broken {
+                    self.native_error(&error)
+                } else {
+                    Ok(Bytes::new())
+                };
+                (last, summary)
+            }
+            Way::Mapped { translator, .. } => {
+                let mut out = Vec::new();
+                translator.finish_or_fail(&mut out);
+                let summary = translator.events().summary().clone();
+                (Ok(Bytes::from(out)), summary)
+            }
+        };
+        let code = match (summary.complete, &summary.error) {
+            (true, None) => None,
+            (_, Some(_)) => Some(ErrorCode::BackendUnavailable),
+            (false, None) => Some(ErrorCode::BackendBrokenAnswer),
+        };
+        self.close(last.as_deref().unwrap_or_default(), &summary, code);
+        last
+    }
+
+    /// The upstream's bytes do not come any more: what the caller is told.
+    fn fail(&mut self, error: &UpstreamError) -> Result<Bytes, BrokenOff> {
+        tracing::warn!(target: "abp.gateway", upstream = self.upstream, %error, "an answer broke off");
+        let (last, summary) = match &mut self.way {
+            Way::Native { watch, .. } => {
+                let summary = watch.finish();
+                (self.native_error(error), summary)
+            }
+            Way::Mapped { translator, .. } => {
+                let summary = translator.events().summary().clone();
+                let mut out = Vec::new();
+                translator.interrupt(told(&self.upstream, error), &mut out);
+                (Ok(Bytes::from(out)), summary)
+            }
+        };
+        self.close(
+            last.as_deref().unwrap_or_default(),
+            &summary,
+            Some(error.code()),
+        );
+        last
+    }
+
+    /// An error after bytes that were not ours: as an event of its own, where events can follow.
+    fn native_error(&self, error: &UpstreamError) -> Result<Bytes, BrokenOff> {
+        let Way::Native { between_events, .. } = &self.way else {
+            return Err(BrokenOff);
+        };
+        if self.form == SseForm::JsonArray {
+            return Err(BrokenOff);
+        }
+        let told = IrDelta::Error(told(&self.upstream, error));
+        let events = write_stream(&[told], self.caller, &Exchange::default());
+        let mut out = Vec::new();
+        if !between_events {
+            out.extend_from_slice(b"\n\n");
+        }
+        let mut encoder = SseEncoder::new(SseForm::Events);
+        for event in events.map_err(|_| BrokenOff)? {
+            encoder.event(event.name.as_deref(), &event.data, &mut out);
+        }
+        Ok(Bytes::from(out))
+    }
+
+    /// Closes the exchange, with the last bytes that the caller gets.
+    fn close(&mut self, last: &[u8], summary: &StreamSummary, code: Option<ErrorCode>) {
+        let Some(mut tally) = self.tally.take() else {
+            return;
+        };
+        if !last.is_empty() {
+            tally.delivered(last);
+        }
+        if let Some(usage) = &summary.usage {
+            tally.used(usage);
+        }
+        if let Way::Mapped { translator, .. } = &self.way {
+            tally.account(&translator.ledger(), "answer");
+        }
+        match code {
+            None => {
+                self.keep(last);
+                tally.close(Outcome::Complete, None);
+            }
+            Some(_) => tally.close(Outcome::Failed, code),
+        }
+    }
+
+    /// Keeps what later requests will need of a complete answer.
+    fn keep(&mut self, last: &[u8]) {
+        self.look_for_answer(last);
+        let Way::Mapped { translator, .. } = &mut self.way else {
+            return;
+        };
+        let gathered = translator.events_mut().take_gathered();
+        let Some(keeper) = self.keeper.take() else {
+            return;
+        };
+        if let Some(Ok(answer)) = gathered.map(abp_translate::Accumulator::finish) {
+            keeper.reasoning(kept_reasoning(&answer));
+        }
+        if let Some(answer) = self.answer.take() {
+            keeper.answer(&answer);
+        }
+    }
+
+    /// Finds the whole answer in the event that ends a stream of Responses.
+    fn look_for_answer(&mut self, out: &[u8]) {
+        let wanted = self.keeper.as_ref().is_some_and(Keeper::wants_answer);
+        if wanted && let Some(answer) = final_answer(out) {
+            self.answer = Some(answer);
+        }
+    }
+
+    /// A sign of life, where the caller has heard nothing for a while.
+    fn sign_of_life(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
+        let Some((timer, quiet)) = &mut self.silence else {
+            return Poll::Pending;
+        };
+        ready!(timer.as_mut().poll(context));
+        let now = Instant::now();
+        let due = self.last_sign + *quiet;
+        // Setting the timer anew for every piece would cost more than looking at the clock here.
+        let speak = now >= due;
+        timer.as_mut().reset(if speak { now + *quiet } else { due });
+        let Way::Mapped { translator, .. } = &mut self.way else {
+            return Poll::Pending;
+        };
+        if !speak {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut out = Vec::new();
+        translator.keep_alive(&mut out);
+        Poll::Ready(Bytes::from(out))
+    }
+
+    fn give(&mut self, bytes: Bytes) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        if self.silence.is_some() {
+            self.last_sign = Instant::now();
+        }
+        Poll::Ready(Some(Ok(bytes)))
+    }
+}
+
+impl Stream for AnswerStream {
+    type Item = Result<Bytes, BrokenOff>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if this.over {
+                return Poll::Ready(None);
+            }
+            let last = match Pin::new(&mut this.source).poll_next(context) {
+                Poll::Ready(Some(Ok(bytes))) => {
+                    let out = this.take(bytes);
+                    if out.is_empty() {
+                        continue;
+                    }
+                    return this.give(out);
+                }
+                Poll::Ready(Some(Err(error))) => this.fail(&error),
+                Poll::Ready(None) => this.end(),
+                Poll::Pending => {
+                    let sign = ready!(this.sign_of_life(context));
+                    if let Some(tally) = &mut this.tally {
+                        tally.delivered(&sign);
+                    }
+                    return this.give(sign);
+                }
+            };
+            this.over = true;
+            return match last {
+                Ok(bytes) if bytes.is_empty() => Poll::Ready(None),
+                Ok(bytes) => Poll::Ready(Some(Ok(bytes))),
+                Err(broken) => Poll::Ready(Some(Err(broken))),
+            };
+        }
+    }
+}

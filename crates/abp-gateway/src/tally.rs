@@ -1,0 +1,361 @@
+//! What one exchange came to: its record, its cost, its share of the caller's budget.
+//!
+//! A tally is closed exactly once, whatever happens to the exchange: where nobody closes it, dropping it
+//! does, as a caller that went away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abp_core::ir::IrUsage;
+use abp_core::{ExecutionMode, MicroUsd, ModelPrice, Outcome, Timestamp, UsageNormalized};
+use abp_dialect::{Dialect, WireFamily};
+use abp_error::ErrorCode;
+use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
+use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
+use abp_translate::{Action, FidelityLevel, Ledger, LedgerEntry, normalized_usage};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::Principal;
+use crate::gateway::Shared;
+
+/// About how many bytes of a request or an answer make a token, where nobody counts them.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// An exchange under way.
+pub(crate) struct Tally {
+    shared: Arc<Shared>,
+    pub(crate) principal: Arc<Principal>,
+    route: WireFamily,
+    permit: Option<ExchangePermit>,
+    pub(crate) record: ExchangeRecord,
+    started: Instant,
+    price: Option<ModelPrice>,
+    reserved: bool,
+    usage: Option<UsageNormalized>,
+    /// What did not simply arrive, of request and answer.
+    entries: Vec<LedgerEntry>,
+    fidelity: FidelityLevel,
+    losses: usize,
+    /// The upstream has one more to do.
+    in_flight: Option<InFlight>,
+    /// How many pieces the answer came in.
+    chunks: u64,
+    /// Whether a request was sent, so that something may have been used.
+    sent: bool,
+    received: Sha256,
+    delivered: Sha256,
+    /// What was given to the caller is not only what came.
+    own: bool,
+}
+
+impl Tally {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        principal: &Arc<Principal>,
+        permit: ExchangePermit,
+        dialect: Dialect,
+        request: &[u8],
+    ) -> Self {
+        let record = ExchangeRecord {
+            run_id: Uuid::now_v7(),
+            principal: principal.id.clone(),
+            started_at: now(),
+            caller_dialect: dialect.as_str().to_owned(),
+            request_sha256: Sha256::digest(request).into(),
+            request_bytes: request.len() as u64,
+            duration_us: 0,
+            first_byte_us: None,
+            upstream: String::new(),
+            upstream_dialect: String::new(),
+            model_asked: String::new(),
+            model_sent: String::new(),
+            operation: String::new(),
+            streamed: false,
+            mode: ExecutionMode::Passthrough,
+            status: 0,
+            outcome: Outcome::Failed,
+            error_code: None,
+            attempts: 0,
+            sent_sha256: [0; 32],
+            received_sha256: [0; 32],
+            delivered_sha256: [0; 32],
+            response_bytes: 0,
+            usage: ExchangeUsage::default(),
+            cost: None,
+            cost_is_estimate: false,
+            ledger: None,
+            emulated: Vec::new(),
+            client_closed: false,
+        };
+        Self {
+            shared: Arc::clone(shared),
+            principal: Arc::clone(principal),
+            route: dialect.family(),
+            permit: Some(permit),
+            record,
+            started: Instant::now(),
+            price: None,
+            reserved: false,
+            usage: None,
+            entries: Vec::new(),
+            fidelity: FidelityLevel::Lossless,
+            losses: 0,
+            in_flight: None,
+            chunks: 0,
+            sent: false,
+            received: Sha256::new(),
+            delivered: Sha256::new(),
+            own: false,
+        }
+    }
+
+    pub(crate) fn run_id(&self) -> Uuid {
+        self.record.run_id
+    }
+
+    /// The budget was asked, and gave room.
+    pub(crate) fn reserved(&mut self) {
+        self.reserved = true;
+    }
+
+    /// An upstream is asked.
+    pub(crate) fn enter(&mut self, upstream: &str) {
+        upstream.clone_into(&mut self.record.upstream);
+        self.in_flight = Some(self.shared.metrics.enter(upstream));
+    }
+
+    /// Something is sent to an upstream.
+    pub(crate) fn sent(&mut self, body: &[u8], mode: ExecutionMode, price: Option<ModelPrice>) {
+        self.sent = true;
+        self.price = price;
+        self.record.attempts = self.record.attempts.saturating_add(1);
+        self.record.mode = mode;
+        self.record.sent_sha256 = match mode {
+            ExecutionMode::Passthrough => self.record.request_sha256,
+            ExecutionMode::Mapped => Sha256::digest(body).into(),
+        };
+    }
+
+    /// The upstream begins to answer.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.record.status = status;
+        self.record.first_byte_us = Some(self.elapsed_us());
+    }
+
+    /// Bytes came.
+    pub(crate) fn received(&mut self, bytes: &[u8]) {
+        self.received.update(bytes);
+    }
+
+    /// Bytes of our own are given to the caller.
+    pub(crate) fn delivered(&mut self, bytes: &[u8]) {
+        if !self.own {
+            // Until now everything was what came.
+            self.own = true;
+            self.delivered = self.received.clone();
+        }
+        self.delivered.update(bytes);
+        self.gave(bytes);
+    }
+
+    /// The bytes that came are given to the caller as they are.
+    pub(crate) fn passed_on(&mut self, bytes: &[u8]) {
+        self.received.update(bytes);
+        self.gave(bytes);
+    }
+
+    fn gave(&mut self, bytes: &[u8]) {
+        self.chunks += 1;
+        self.record.response_bytes += bytes.len() as u64;
+    }
+
+    /// Nothing of what comes is given to the caller as it is.
+    pub(crate) fn translates(&mut self) {
+        self.own = true;
+    }
+
+    /// What the vendor says was used.
+    pub(crate) fn used(&mut self, usage: &IrUsage) {
+        self.usage = Some(normalized_usage(usage));
+    }
+
+    /// What became of the parts of a document: the `request` or the `answer`.
+    pub(crate) fn account(&mut self, ledger: &Ledger, document: &'static str) {
+        self.fidelity = self.fidelity.max(ledger.fidelity());
+        self.losses += ledger.losses().count();
+        let told = ledger.entries().iter();
+        let told = told.filter(|entry| entry.action != Action::Kept && !entry.is_structure());
+        self.entries
+            .extend(told.map(|entry| placed(entry, document)));
+    }
+
+    /// How true the exchange was so far, and how much was lost.
+    pub(crate) fn fidelity(&self) -> (FidelityLevel, usize) {
+        (self.fidelity, self.losses)
+    }
+
+    pub(crate) fn emulated(&mut self, names: Vec<String>) {
+        self.record.emulated = names;
+    }
+
+    /// The exchange is over.
+    pub(crate) fn close(mut self, outcome: Outcome, error: Option<ErrorCode>) {
+        self.settle(outcome, error);
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn settle(&mut self, outcome: Outcome, error: Option<ErrorCode>) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let usage = self.usage.clone();
+        let estimated = usage.is_none() && self.sent && self.record.response_bytes > 0;
+        let usage = usage.unwrap_or_else(|| self.estimate(estimated));
+        let cost = self.price.map(|price| price.cost(&usage));
+        let record = &mut self.record;
+        if let (0, Some(code)) = (record.status, error) {
+            record.status = code.http_status();
+        }
+        record.duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        record.outcome = outcome;
+        record.error_code = error.map(|code| code.as_str().to_owned());
+        record.received_sha256 = std::mem::take(&mut self.received).finalize().into();
+        record.delivered_sha256 = if self.own {
+            std::mem::take(&mut self.delivered).finalize().into()
+        } else {
+            record.received_sha256
+        };
+        record.usage = (&usage).into();
+        record.cost = cost;
+        record.cost_is_estimate = estimated;
+        record.ledger = self.shared.keep_ledger(&self.entries);
+        let record = record.clone();
+        self.count(&record, &usage);
+        let tokens = tokens(&usage);
+        self.principal.spend_tokens(tokens, Instant::now());
+        let cost = cost.unwrap_or_default();
+        let run_id = record.run_id;
+        permit.record(record);
+        self.shared
+            .settle(&self.principal, run_id, self.reserved, cost, tokens);
+    }
+
+    fn count(&mut self, record: &ExchangeRecord, usage: &UsageNormalized) {
+        drop(self.in_flight.take());
+        let route = match (record.operation.as_str(), self.route) {
+            ("generate", WireFamily::Chat) => RouteFamily::Chat,
+            ("generate", WireFamily::Responses) => RouteFamily::Responses,
+            ("generate", WireFamily::Messages) => RouteFamily::Messages,
+            ("generate", WireFamily::GenerateContent) => RouteFamily::GenerateContent,
+            _ => RouteFamily::Other,
+        };
+        self.shared.metrics.record_exchange(&ExchangeMetrics {
+            route,
+            upstream: &record.upstream,
+            model: &record.model_asked,
+            mode: record.mode,
+            status: status(record),
+            duration: Duration::from_micros(record.duration_us),
+            first_byte: record.first_byte_us.map(Duration::from_micros),
+            tokens: usage.into(),
+            cost: record.cost.unwrap_or_default(),
+            chunks: if record.streamed { self.chunks } else { 0 },
+            retries: u64::from(record.attempts.saturating_sub(1)),
+        });
+    }
+
+    /// What was probably used, where something was and nobody says how much.
+    fn estimate(&self, used: bool) -> UsageNormalized {
+        if !used {
+            return UsageNormalized::default();
+        }
+        UsageNormalized {
+            input_tokens: Some(self.record.request_bytes / BYTES_PER_TOKEN),
+            output_tokens: Some(self.record.response_bytes / BYTES_PER_TOKEN),
+            ..UsageNormalized::default()
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.record.client_closed = true;
+        self.settle(Outcome::Cancelled, Some(ErrorCode::StreamClosed));
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tally")
+            .field("run_id", &self.record.run_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the caller got, as far as it can be told from the record.
+fn status(record: &ExchangeRecord) -> StatusClass {
+    match (record.outcome, record.status) {
+        _ if record.client_closed => StatusClass::Cancelled,
+        (Outcome::Complete, _) => StatusClass::Success,
+        (_, 200..=299) => StatusClass::Broken,
+        (_, 400..=499) => StatusClass::ClientError,
+        _ => StatusClass::ServerError,
+    }
+}
+
+/// An entry under the document it is about: an exchange has two.
+fn placed(entry: &LedgerEntry, document: &str) -> LedgerEntry {
+    let place = |pointer: &Option<String>| pointer.as_ref().map(|at| format!("/{document}{at}"));
+    LedgerEntry {
+        source: place(&entry.source),
+        target: place(&entry.target),
+        ..entry.clone()
+    }
+}
+
+/// The most tokens a request can use: as an estimate that does not fall short.
+pub(crate) fn most_tokens(request_bytes: usize, max_output: u64, choices: u64) -> u64 {
+    let input = request_bytes as u64 / 2 + 1;
+    input.saturating_add(max_output.saturating_mul(choices.max(1)))
+}
+
+/// All tokens that were read or written, from wherever.
+fn tokens(usage: &UsageNormalized) -> u64 {
+    [
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+    ]
+    .into_iter()
+    .flatten()
+    .fold(0, u64::saturating_add)
+}
+
+/// The time, in whole milliseconds.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = since.map_or(0, |since| since.as_millis());
+    Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}
+
+/// What a budget has to have room for.
+pub(crate) fn highest_cost(price: &ModelPrice, input: u64, output: u64) -> MicroUsd {
+    let fresh = UsageNormalized {
+        input_tokens: Some(input),
+        output_tokens: Some(output),
+        request_units: Some(1),
+        ..UsageNormalized::default()
+    };
+    let as_read = price.cost(&fresh);
+    let as_cached = price.cost(&UsageNormalized {
+        input_tokens: None,
+        cache_write_tokens: Some(input),
+        ..fresh
+    });
+    as_read.max(as_cached)
+}

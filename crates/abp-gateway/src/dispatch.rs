@@ -12,9 +12,9 @@ use abp_backend_core::{
 };
 use abp_core::{EmulationReport, ExecutionMode};
 use abp_dialect::{Exchange, WireFamily};
-use abp_emulation::PostProcessor;
+use abp_emulation::{EmulationEngine, PostProcessor};
 use abp_error::{AbpError, ErrorCode};
-use abp_plan::{Asked, ExchangeTarget, plan_exchange};
+use abp_plan::{Asked, ExchangePlan, ExchangeTarget, PlanError, plan_exchange, plan_repair};
 use abp_translate::{Ledger, Recovered};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
@@ -140,19 +140,7 @@ impl Shared {
         tally.enter(name);
         tally.record.upstream_dialect = choice.dialect.as_str().to_owned();
         tally.record.model_sent.clone_from(&choice.model);
-        let call = ModelCall {
-            dialect: choice.dialect,
-            operation: match ask.operation {
-                ModelOperation::Generate { .. } => ModelOperation::Generate {
-                    stream: scan.stream,
-                },
-                ref other => other.clone(),
-            },
-            model: choice.model.clone(),
-            query: query(ask, scan, choice),
-            headers: headers::forwarded(&ask.headers, choice.dialect == ask.dialect),
-            body: planned.body.clone(),
-        };
+        let call = call(ask, scan, choice, &planned);
         let sent = choice.member.upstream.send(call).await;
         self.judge(choice, sent, planned, slot, tally)
     }
@@ -194,6 +182,20 @@ impl Shared {
         }
     }
 
+    /// Plans a request again, after an answer that cannot be used.
+    pub(crate) async fn plan_again(
+        &self,
+        ask: &Ask,
+        choice: &Choice,
+        answer: &str,
+        problem: &str,
+    ) -> Result<Planned, AbpError> {
+        let recovered = self.recovered(ask, choice).await?;
+        with_target(ask, choice, |asked, target| {
+            plan_repair(asked, target, &recovered, &self.engine, answer, problem)
+        })
+    }
+
     async fn plan(&self, ask: &Ask, choice: &Choice) -> Result<Planned, AbpError> {
         let recovered = self.recovered(ask, choice).await?;
         if ask.body.len() <= LARGE || choice.is_native(ask.dialect) {
@@ -204,6 +206,23 @@ impl Shared {
         tokio::task::spawn_blocking(work)
             .await
             .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?
+    }
+}
+
+/// A planned request as an upstream takes it.
+pub(crate) fn call(ask: &Ask, scan: &Scan, choice: &Choice, planned: &Planned) -> ModelCall {
+    ModelCall {
+        dialect: choice.dialect,
+        operation: match ask.operation {
+            ModelOperation::Generate { .. } => ModelOperation::Generate {
+                stream: scan.stream,
+            },
+            ref other => other.clone(),
+        },
+        model: choice.model.clone(),
+        query: query(ask, scan, choice),
+        headers: headers::forwarded(&ask.headers, choice.dialect == ask.dialect),
+        body: planned.body.clone(),
     }
 }
 
@@ -222,7 +241,17 @@ pub(crate) fn planned(
     ask: &Ask,
     choice: &Choice,
     recovered: &Recovered,
-    engine: &abp_emulation::EmulationEngine,
+    engine: &EmulationEngine,
+) -> Result<Planned, AbpError> {
+    with_target(ask, choice, |asked, target| {
+        plan_exchange(asked, target, recovered, engine)
+    })
+}
+
+fn with_target(
+    ask: &Ask,
+    choice: &Choice,
+    plan: impl for<'r> FnOnce(Asked<'r>, ExchangeTarget<'_>) -> Result<ExchangePlan<'r>, PlanError>,
 ) -> Result<Planned, AbpError> {
     let asked = Asked {
         dialect: ask.dialect,
@@ -240,7 +269,7 @@ pub(crate) fn planned(
         profile: &choice.profile,
         manifest: &manifest,
     };
-    let plan = plan_exchange(asked, target, recovered, engine)?.into_parts();
+    let plan = plan(asked, target)?.into_parts();
     Ok(Planned {
         mode: plan.mode,
         body: match plan.body {

@@ -175,9 +175,24 @@ impl Tally {
         self.own = true;
     }
 
-    /// What the vendor says was used.
+    /// What the vendor says was used, by one answer.
     pub(crate) fn used(&mut self, usage: &IrUsage) {
-        self.usage = Some(normalized_usage(usage));
+        let more = normalized_usage(usage);
+        self.usage = Some(match self.usage.take() {
+            Some(before) => sum(&before, &more),
+            None => more,
+        });
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// The same upstream is asked once more, for a better answer.
+    pub(crate) fn repairs(&mut self, body: &[u8]) {
+        self.record.attempts = self.record.attempts.saturating_add(1);
+        self.record.sent_sha256 = Sha256::digest(body).into();
+        self.record.emulated.push("repaired_answer".to_owned());
     }
 
     /// What became of the parts of a document: the `request` or the `answer`.
@@ -321,6 +336,21 @@ fn placed(entry: &LedgerEntry, document: &str) -> LedgerEntry {
 pub(crate) fn most_tokens(request_bytes: usize, max_output: u64, choices: u64) -> u64 {
     let input = request_bytes as u64 / 2 + 1;
     input.saturating_add(max_output.saturating_mul(choices.max(1)))
+}
+
+fn sum(one: &UsageNormalized, other: &UsageNormalized) -> UsageNormalized {
+    let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    };
+    UsageNormalized {
+        input_tokens: add(one.input_tokens, other.input_tokens),
+        output_tokens: add(one.output_tokens, other.output_tokens),
+        cache_read_tokens: add(one.cache_read_tokens, other.cache_read_tokens),
+        cache_write_tokens: add(one.cache_write_tokens, other.cache_write_tokens),
+        request_units: add(one.request_units, other.request_units),
+        estimated_cost_usd: None,
+    }
 }
 
 /// All tokens that were read or written, from wherever.

@@ -16,10 +16,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::Refusal;
 use crate::ask::{Answer, AnswerBody, Ask};
-use crate::dispatch::Sent;
+use crate::dispatch::{Planned, Sent, call};
 use crate::gateway::Shared;
 use crate::headers::{self, Truth};
 use crate::keep::Keeper;
+use crate::route::Choice;
 use crate::scan::Scan;
 use crate::tally::Tally;
 
@@ -34,6 +35,13 @@ struct Seen {
     text: String,
 }
 
+/// What the caller is given.
+struct Given {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
 impl Shared {
     /// Gives the caller an answer that came in one piece, or a vendor's error.
     pub(crate) async fn whole(
@@ -43,110 +51,153 @@ impl Shared {
         sent: Sent,
         mut tally: Tally,
     ) -> Result<Answer, Refusal> {
+        let choice = sent.choice.clone();
+        let keeper = Keeper::new(self, ask, scan, &choice);
+        let Given {
+            status,
+            mut headers,
+            body,
+        } = match self.given(ask, scan, sent, &keeper, &mut tally).await {
+            Ok(given) => given,
+            Err(error) => {
+                tally.close(Outcome::Failed, Some(error.code()));
+                return Err(error.into());
+            }
+        };
+        tell(&tally, choice.member.name(), &mut headers);
+        let mode = tally.record.mode;
+        match mode {
+            ExecutionMode::Passthrough => tally.passed_on(&body),
+            ExecutionMode::Mapped => tally.delivered(&body),
+        }
+        if status.is_success() {
+            keeper.whole(&body, mode);
+            tally.close(Outcome::Complete, None);
+        } else {
+            tally.close(Outcome::Failed, Some(failure(status)));
+        }
+        Ok(Answer {
+            status,
+            headers,
+            body: AnswerBody::Whole(body),
+        })
+    }
+
+    async fn given(
+        &self,
+        ask: &Ask,
+        scan: &Scan,
+        sent: Sent,
+        keeper: &Keeper,
+        tally: &mut Tally,
+    ) -> Result<Given, AbpError> {
         let Sent {
             choice,
             planned,
             reply,
             slot,
         } = sent;
-        let received = match collect(reply.body).await {
-            Ok(received) => received,
-            Err(error) => {
-                let code = error.code();
-                tally.close(Outcome::Failed, Some(code));
-                let message = format!("upstream {}: {error}", choice.member.name());
-                return Err(AbpError::new(code, message).into());
-            }
-        };
-        drop(slot);
+        let name = choice.member.name();
+        let received = collect(name, reply.body).await?;
+        let status = reply.status;
+        let is_json = is_json(&reply.headers);
         let translated = planned.mode == ExecutionMode::Mapped;
+        let mut headers = headers::returned(&reply.headers, translated);
         if translated {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             tally.translates();
             tally.received(&received);
         }
-        let mut headers = headers::returned(&reply.headers, translated);
-        let is_json = is_json(&reply.headers);
-        let status = reply.status;
         let body = match (status.is_success(), translated) {
-            (true, false) if is_json => {
+            (true, _) if !is_json => return Err(unusable(name, &"it is not JSON")),
+            (true, false) => {
                 if let Some(usage) = usage_of(choice.dialect, &received, &Limits::default()) {
                     tally.used(&usage);
                 }
-                Ok(received)
+                received
             }
-            (true, true) if is_json => {
-                let mut seen = Seen::default();
-                let options = Options::default();
-                let look = |answer: &IrResponse| seen.look(answer);
-                let (from, to) = (choice.dialect, ask.dialect);
-                let exchange = &planned.exchange;
-                translate_response_with(&received, from, to, exchange, &options, look)
-                    .map_err(|error| unusable(choice.member.name(), &error))
-                    .and_then(|done| {
-                        tally.account(&done.ledger, "answer");
-                        if let Some(usage) = &seen.usage {
-                            tally.used(usage);
-                        }
-                        planned.post.check(&seen.text).map_err(|error| {
-                            AbpError::new(ErrorCode::CapabilityEmulationFailed, error.to_string())
-                        })?;
-                        Ok(Bytes::from(done.output))
-                    })
-                    .inspect(|_| Keeper::new(self, ask, scan, &choice).reasoning(seen.kept))
-            }
-            (true, _) => Err(unusable(choice.member.name(), &"it is not JSON")),
-            (false, false) => Ok(received),
-            (false, true) => {
-                let code = Some(status.as_u16());
-                let (from, to) = (choice.dialect, ask.dialect);
-                match translate_error(&received, from, to, code, &Options::default()) {
-                    // The status stays the vendor's: it is what the caller's own retries go by.
-                    Ok(done) => Ok(Bytes::from(done.output)),
-                    Err(_) => Err(vendor_error(choice.member.name(), status)),
+            (true, true) => {
+                let (mut output, mut seen) = read(ask, &choice, &planned, &received, tally)?;
+                if let Err(problem) = planned.post.check(&seen.text) {
+                    let problem = problem.to_string();
+                    (output, seen) = self
+                        .repaired(ask, scan, &choice, &seen.text, &problem, tally)
+                        .await?;
+                    planned.post.check(&seen.text).map_err(|error| {
+                        AbpError::new(ErrorCode::CapabilityEmulationFailed, error.to_string())
+                    })?;
                 }
+                keeper.reasoning(seen.kept);
+                output
+            }
+            (false, false) => received,
+            // The status stays the vendor's: it is what the caller's own retries go by.
+            (false, true) => {
+                let (from, to) = (choice.dialect, ask.dialect);
+                let code = Some(status.as_u16());
+                let done = translate_error(&received, from, to, code, &Options::default());
+                Bytes::from(done.map_err(|_| vendor_error(name, status))?.output)
             }
         };
-        let body = match body {
-            Ok(body) => body,
-            Err(error) => {
-                tally.close(Outcome::Failed, Some(error.code()));
-                return Err(error.into());
-            }
-        };
-        if translated {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        Ok(self.finish(ask, scan, &choice, tally, status, headers, body))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answer")]
-    fn finish(
-        self: &Arc<Self>,
-        ask: &Ask,
-        scan: &Scan,
-        choice: &crate::route::Choice,
-        mut tally: Tally,
-        status: StatusCode,
-        mut headers: HeaderMap,
-        body: Bytes,
-    ) -> Answer {
-        tell(&tally, choice.member.name(), &mut headers);
-        match tally.record.mode {
-            ExecutionMode::Passthrough => tally.passed_on(&body),
-            ExecutionMode::Mapped => tally.delivered(&body),
-        }
-        if status.is_success() {
-            Keeper::new(self, ask, scan, choice).whole(&body, tally.record.mode);
-            tally.close(Outcome::Complete, None);
-        } else {
-            tally.close(Outcome::Failed, Some(failure(status)));
-        }
-        Answer {
+        drop(slot);
+        Ok(Given {
             status,
             headers,
-            body: AnswerBody::Whole(body),
-        }
+            body,
+        })
     }
+
+    /// Asks once more for an answer that holds what was emulated. A caller with a budget is not made to
+    /// pay for two requests where room was reserved for one.
+    async fn repaired(
+        &self,
+        ask: &Ask,
+        scan: &Scan,
+        choice: &Choice,
+        answer: &str,
+        problem: &str,
+        tally: &mut Tally,
+    ) -> Result<(Bytes, Seen), AbpError> {
+        let failed = |why: String| AbpError::new(ErrorCode::CapabilityEmulationFailed, why);
+        if tally.is_reserved() {
+            return Err(failed(problem.to_owned()));
+        }
+        let planned = self.plan_again(ask, choice, answer, problem).await?;
+        tally.repairs(&planned.body);
+        let call = call(ask, scan, choice, &planned);
+        let reply = choice.member.upstream.send(call).await?;
+        if !reply.status.is_success() || !is_json(&reply.headers) {
+            let why = format!(
+                "{problem}; asked again, the upstream answers {}",
+                reply.status
+            );
+            return Err(failed(why));
+        }
+        let received = collect(choice.member.name(), reply.body).await?;
+        tally.received(&received);
+        read(ask, choice, &planned, &received, tally)
+    }
+}
+
+/// Translates an answer, and reads off what matters besides.
+fn read(
+    ask: &Ask,
+    choice: &Choice,
+    planned: &Planned,
+    received: &[u8],
+    tally: &mut Tally,
+) -> Result<(Bytes, Seen), AbpError> {
+    let mut seen = Seen::default();
+    let look = |answer: &IrResponse| seen.look(answer);
+    let (from, to) = (choice.dialect, ask.dialect);
+    let options = Options::default();
+    let done = translate_response_with(received, from, to, &planned.exchange, &options, look)
+        .map_err(|error| unusable(choice.member.name(), &error))?;
+    tally.account(&done.ledger, "answer");
+    if let Some(usage) = &seen.usage {
+        tally.used(usage);
+    }
+    Ok((Bytes::from(done.output), seen))
 }
 
 impl Seen {
@@ -162,8 +213,9 @@ impl Seen {
     }
 }
 
-async fn collect(body: ModelBody) -> Result<Bytes, abp_backend_core::UpstreamError> {
-    body.collect(LONGEST).await
+async fn collect(upstream: &str, body: ModelBody) -> Result<Bytes, AbpError> {
+    let collected = body.collect(LONGEST).await;
+    collected.map_err(|error| AbpError::new(error.code(), format!("upstream {upstream}: {error}")))
 }
 
 /// Tells how true an exchange was.

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use abp_capability::{infer, negotiate};
-use abp_core::ir::{IrConversation, IrResponseFormatKind};
+use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrResponseFormatKind, IrRole};
 use abp_core::{
     CapabilityManifest, EmulationReport, EnforcementLevel, ExecutionMode, NegotiationResult,
 };
@@ -69,6 +69,39 @@ pub fn plan_exchange<'r>(
     recovered: &Recovered,
     engine: &EmulationEngine,
 ) -> Result<ExchangePlan<'r>, PlanError> {
+    plan_with(asked, target, recovered, engine, |_| {})
+}
+
+/// Plans the same exchange again, after an answer that does not hold what was emulated: the model is
+/// shown its answer and what is wrong with it.
+///
+/// # Errors
+/// As [`plan_exchange`].
+pub fn plan_repair<'r>(
+    asked: Asked<'r>,
+    target: ExchangeTarget<'_>,
+    recovered: &Recovered,
+    engine: &EmulationEngine,
+    answer: &str,
+    problem: &str,
+) -> Result<ExchangePlan<'r>, PlanError> {
+    let again = format!(
+        "This cannot be used: {problem}. Answer again, with nothing but JSON that follows the schema."
+    );
+    plan_with(asked, target, recovered, engine, |conversation| {
+        let turns = [(IrRole::Assistant, answer), (IrRole::User, again.as_str())];
+        let turns = turns.map(|(role, text)| IrMessage::text(role, text));
+        conversation.messages.extend(turns);
+    })
+}
+
+fn plan_with<'r>(
+    asked: Asked<'r>,
+    target: ExchangeTarget<'_>,
+    recovered: &Recovered,
+    engine: &EmulationEngine,
+    change: impl FnOnce(&mut IrConversation),
+) -> Result<ExchangePlan<'r>, PlanError> {
     if asked.dialect == target.dialect && target.profile.model.is_none() {
         return Ok(ExchangePlan::passthrough(asked.request));
     }
@@ -78,14 +111,15 @@ pub fn plan_exchange<'r>(
         ..Options::default()
     };
     let (from, to) = (asked.dialect, target.dialect);
-    let change = |conversation: &mut IrConversation| {
+    let prepare = |conversation: &mut IrConversation| {
         // A renamed model alone changes nothing else: the request stays the vendor's own.
         if from != to {
             recover(conversation, to, recovered);
             decided = Some(decide(conversation, target, engine));
+            change(conversation);
         }
     };
-    let done = translate_request_with(asked.request, from, to, &options, change);
+    let done = translate_request_with(asked.request, from, to, &options, prepare);
     let done = done.map_err(|error| lossy(target.upstream, error))?;
     let decided = decided.transpose()?.unwrap_or_default();
     judge(asked.on_loss, target.upstream, &done.ledger)?;
@@ -138,11 +172,26 @@ fn decide(
     }
     let schema = output_schema(conversation);
     let emulation = engine.apply(&evaluation.required_emulations(), conversation);
+    let post = PostProcessor::new(&emulation, schema.as_ref())?;
+    if let Some(schema) = schema.filter(|_| !post.is_empty()) {
+        tell_schema(conversation, &schema);
+    }
     Ok(Decided {
         negotiation: negotiate(target.manifest, &demands.requirements),
-        post: PostProcessor::new(&emulation, schema.as_ref())?,
+        post,
         emulation,
     })
+}
+
+/// Tells the model in words what it has no setting for. What it answers is checked.
+fn tell_schema(conversation: &mut IrConversation, schema: &serde_json::Value) {
+    let words = format!("Answer with nothing but JSON that follows this JSON schema: {schema}");
+    match conversation.system_mut() {
+        Some(system) => system.push(IrContentBlock::text(words)),
+        None => conversation
+            .messages
+            .insert(0, IrMessage::text(IrRole::System, words)),
+    }
 }
 
 /// The schema that the caller wants the answer to follow.

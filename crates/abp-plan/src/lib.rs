@@ -20,7 +20,8 @@ pub use abp_projection::Candidate;
 pub use confirm::ConfirmedPlan;
 pub use error::PlanError;
 pub use exchange::{
-    Asked, ExchangeParts, ExchangePlan, ExchangeTarget, plan_exchange, reasoning_to_find,
+    Asked, ExchangeParts, ExchangePlan, ExchangeTarget, plan_exchange, plan_repair,
+    reasoning_to_find,
 };
 pub use payload::Payload;
 pub use plan::{ModelTarget, OnLoss, PlanSettings, RunPlan, plan};

@@ -1,6 +1,8 @@
 //! The daemon as its callers and its enemies meet it.
 
 #[cfg(test)]
+mod emulation;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hostile;

@@ -1,0 +1,63 @@
+//! What is made up for, and how the caller hears of it.
+
+use abp_dialect::Dialect;
+use abp_testkit::{FakeVendor, Reply as Vendor, Script};
+
+use crate::lab::{Lab, upstream};
+
+const ASKED: &str = r#"{"model":"moonshot-v1-8k","max_tokens":64,"messages":[{"role":"user","content":"Where?"}],
+    "response_format":{"type":"json_schema","json_schema":{"name":"place","strict":true,"schema":
+    {"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}}"#;
+
+fn answer(text: &str) -> Vendor {
+    let text = serde_json::Value::from(text);
+    Vendor::json(format!(
+        r#"{{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}}}"#
+    ))
+}
+
+/// A model without structured output is told the schema, its answer is checked, and it is asked once more
+/// where the answer does not hold.
+#[test]
+fn an_answer_of_another_shape_is_repaired_once() {
+    let cases = [
+        (vec![r#"{"city":"Rome"}"#], 200, 1),
+        (vec!["Rome", r#"{"city":"Rome"}"#], 200, 2),
+        (vec!["Rome", "Rome!"], 502, 2),
+    ];
+    for (answers, status, asked) in cases {
+        let script = Script::InOrder(answers.iter().map(|text| answer(text)).collect());
+        let vendor = FakeVendor::start(script).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(Dialect::Kimi, &vendor))]);
+        let reply = lab.post("/v1/chat/completions", ASKED);
+        let place = format!("{answers:?}: {} {}", reply.head, reply.text());
+        assert_eq!(reply.status, status, "{place}");
+        let requests = vendor.requests();
+        assert_eq!(requests.len(), asked, "{place}");
+        let first = String::from_utf8_lossy(&requests[0].body).into_owned();
+        assert!(first.contains("follows this JSON schema"), "{first}");
+        if status != 200 {
+            assert_eq!(
+                reply.header("x-abp-error"),
+                Some("CAPABILITY_EMULATION_FAILED"),
+                "{place}"
+            );
+            continue;
+        }
+        let emulated = reply
+            .header("x-abp-emulated")
+            .unwrap_or_default()
+            .to_owned();
+        assert!(
+            emulated.contains("structured_output_json_schema"),
+            "{place}"
+        );
+        assert_eq!(emulated.contains("repaired_answer"), asked == 2, "{place}");
+        let receipt = lab.receipt(&reply);
+        assert_eq!(receipt["usage"]["output_tokens"], 3 * asked, "{place}");
+        if asked == 2 {
+            let second = String::from_utf8_lossy(&requests[1].body).into_owned();
+            assert!(second.contains("This cannot be used"), "{second}");
+        }
+    }
+}

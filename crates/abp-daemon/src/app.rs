@@ -44,7 +44,6 @@ impl App {
         let (query_key, query) = split_query(parts.uri.query());
         let route = Route::of(&parts.method, parts.uri.path());
         let dialect = route.dialect();
-        let head_only = parts.method == Method::HEAD;
         let close = !phase.was_read();
         let checked = if close {
             let message = "requests have to wait for the answer to the one before";
@@ -74,9 +73,6 @@ impl App {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        if head_only {
-            response.headers_mut().remove(http::header::CONTENT_LENGTH);
         }
         response
     }

@@ -24,7 +24,7 @@ use crate::keep::Pending;
 use crate::principal::{KeyRing, Principal};
 use crate::route::{Choice, Member, UpstreamRules, route, seed};
 use crate::scan::Scan;
-use crate::tally::{Tally, highest_cost, most_tokens, now};
+use crate::tally::{Room, Tally, highest_cost, most_tokens, now};
 use crate::whole::{is_json, is_stream};
 use crate::{Refusal, headers, stream};
 
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: Handle,
     keys: KeyRing,
     retries: Mutex<RetryBudget>,
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl Gateway {
@@ -107,7 +107,7 @@ impl Gateway {
                 })?,
                 keys: KeyRing::default(),
                 retries: Mutex::new(RetryBudget::new(10, 10)),
-                places: Semaphore::new(settings.max_concurrent),
+                places: Arc::new(Semaphore::new(settings.max_concurrent)),
                 settings,
             }),
         })
@@ -254,12 +254,12 @@ pub struct UpstreamStatus {
 
 impl Shared {
     async fn carry_out(self: &Arc<Self>, mut ask: Ask) -> Result<Answer, Refusal> {
-        let _place = self
-            .places
-            .try_acquire()
-            .map_err(|_| overloaded("exchanges"))?;
-        let permit = self.log.admit().ok_or_else(|| overloaded("records"))?;
-        let mut tally = Tally::new(self, &ask.principal, permit, ask.dialect, &ask.body);
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let room = Room {
+            place: place.map_err(|_| overloaded("exchanges"))?,
+            record: self.log.admit().ok_or_else(|| overloaded("records"))?,
+        };
+        let mut tally = Tally::new(self, &ask.principal, room, ask.dialect, &ask.body);
         let run_id = tally.run_id();
         match self.prepared(&mut ask, &mut tally).await {
             Ok((scan, choices)) => self.exchange(&ask, &scan, &choices, tally).await,

@@ -14,6 +14,7 @@ use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
 use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
 use abp_translate::{Action, FidelityLevel, Ledger, LedgerEntry, normalized_usage};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::Principal;
@@ -22,12 +23,20 @@ use crate::gateway::Shared;
 /// About how many bytes of a request or an answer make a token, where nobody counts them.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// The room that an exchange takes until it ends.
+pub(crate) struct Room {
+    /// Among all exchanges.
+    pub(crate) place: OwnedSemaphorePermit,
+    /// For its record.
+    pub(crate) record: ExchangePermit,
+}
+
 /// An exchange under way.
 pub(crate) struct Tally {
     shared: Arc<Shared>,
     pub(crate) principal: Arc<Principal>,
     route: WireFamily,
-    permit: Option<ExchangePermit>,
+    room: Option<Room>,
     pub(crate) record: ExchangeRecord,
     started: Instant,
     price: Option<ModelPrice>,
@@ -53,7 +62,7 @@ impl Tally {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         principal: &Arc<Principal>,
-        permit: ExchangePermit,
+        room: Room,
         dialect: Dialect,
         request: &[u8],
     ) -> Self {
@@ -92,7 +101,7 @@ impl Tally {
             shared: Arc::clone(shared),
             principal: Arc::clone(principal),
             route: dialect.family(),
-            permit: Some(permit),
+            room: Some(room),
             record,
             started: Instant::now(),
             price: None,
@@ -224,9 +233,14 @@ impl Tally {
     }
 
     fn settle(&mut self, outcome: Outcome, error: Option<ErrorCode>) {
-        let Some(permit) = self.permit.take() else {
+        let Some(Room {
+            place,
+            record: permit,
+        }) = self.room.take()
+        else {
             return;
         };
+        drop(place);
         let usage = self.usage.clone();
         let estimated = usage.is_none() && self.sent && self.record.response_bytes > 0;
         let usage = usage.unwrap_or_else(|| self.estimate(estimated));

@@ -4,8 +4,8 @@
 //! of a receipt is defined by the contract; what is added here makes it count.
 //!
 //! - **Building and comparing**: [`ReceiptBuilder`], [`diff_receipts`], [`ReceiptChain`].
-//! - **The log**: every run has an entry for its start and one for its end ([`LogEntry`]), each a leaf
-//!   of one Merkle tree ([`merkle`]). A writer holds a [`LogHead`], which stays small.
+//! - **The log**: every run has an entry for its start and one for its end, and exchanges have one for
+//!   many of them ([`LogEntry`]), each a leaf of one Merkle tree ([`merkle`]). A writer holds a [`LogHead`], which stays small.
 //! - **Signatures** are detached: over the log's size and root ([`SignedCheckpoint`]), never inside a
 //!   receipt. Keys have names and are rotated by an entry of the log ([`KeyRing`]).
 //! - **Checking**: [`verify_log`] takes a whole log and says which [`Promise`] does not hold and where.

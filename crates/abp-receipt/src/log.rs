@@ -2,7 +2,8 @@
 //!
 //! Every entry is a leaf of one Merkle tree. The leaf is the canonical JSON of the whole entry,
 //! which names the log and the entry's place in it, so an entry is good in one log and at one place
-//! only. The start of a run is an entry as well as its end: a run without an end can be seen.
+//! only. The start of a run is an entry as well as its end: a run without an end can be seen. Exchanges
+//! of a gateway are sealed many at a time, as one entry with the root of a tree of their own.
 
 mod head;
 mod problem;
@@ -100,6 +101,13 @@ pub enum EntryKind {
         /// Its receipt.
         receipt_sha256: Hash,
     },
+    /// Records of exchanges were sealed together. They are too many for an entry each.
+    ExchangesSealed {
+        /// How many.
+        count: u64,
+        /// The root of the Merkle tree over them.
+        root: Hash,
+    },
     /// From here on another key signs the checkpoints.
     KeyRotated {
         /// The key that signed until here.
@@ -196,7 +204,7 @@ impl LogEntry {
             EntryKind::RunStarted { run_id, .. } | EntryKind::RunEnded { run_id, .. } => {
                 Some(*run_id)
             }
-            EntryKind::KeyRotated { .. } => None,
+            EntryKind::ExchangesSealed { .. } | EntryKind::KeyRotated { .. } => None,
         }
     }
 

@@ -15,10 +15,12 @@ use uuid::Uuid;
 
 use crate::StoreError;
 use crate::command::{Command, Done, Ending, NewEvent, Reply};
+use crate::exchange::{ExchangeChange, Pending};
 use crate::log::{LogMemory, LogTail, Signed, number};
 use crate::owner;
 use crate::record::{Acceptance, Committed, IdempotencyKey, NewRun};
 use crate::schema::Blocked;
+use crate::sweep::sweep;
 
 /// How many events one statement inserts: as many as fit, largest first.
 static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
@@ -61,6 +63,9 @@ pub(crate) struct Batch<'a> {
     by: Writing<'a>,
     runs: HashMap<Uuid, Slot>,
     tail: Option<LogTail>,
+    /// What is to be sealed.
+    pending: &'a Pending,
+    sealed: bool,
     /// The replies so far, by place in the batch.
     steps: Vec<Option<Step>>,
     wrote: bool,
@@ -71,6 +76,8 @@ pub(crate) struct Applied {
     pub(crate) replies: Vec<Reply>,
     pub(crate) signed: Option<Signed>,
     pub(crate) tail: Option<LogTail>,
+    /// Whether what was to be sealed is.
+    pub(crate) sealed: bool,
     /// Whether there is anything to commit.
     pub(crate) wrote: bool,
 }
@@ -94,6 +101,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn new(
         connection: &'a mut SqliteConnection,
         log: &'a mut LogMemory,
+        pending: &'a Pending,
         by: Writing<'a>,
     ) -> Self {
         Self {
@@ -102,6 +110,8 @@ impl<'a> Batch<'a> {
             by,
             runs: HashMap::new(),
             tail: None,
+            pending,
+            sealed: false,
             steps: Vec::new(),
             wrote: false,
         }
@@ -117,6 +127,7 @@ impl<'a> Batch<'a> {
                 replies,
                 signed,
                 tail: self.tail,
+                sealed: self.sealed,
                 wrote: self.wrote,
             }),
             Err(blocked) => Err((blocked, self.tail)),
@@ -162,27 +173,33 @@ impl<'a> Batch<'a> {
     }
 
     async fn one(&mut self, command: &Command) -> Result<Step, Blocked> {
+        let by = self.by;
         let done = match command {
             Command::Accept(run, order) => Done::Accepted(self.accept(run, *order).await?),
             Command::Finish(ending) => return self.finish(ending).await,
-            Command::Adopt(run_id) => Done::Adopted(self.adopt(*run_id).await?),
+            Command::Adopt(run_id) => Done::Changed(self.adopt(*run_id).await?),
             Command::Rotate => {
                 self.take_up_log().await?;
-                let (keys, now, path) = (self.log.keys().clone(), self.by.now, self.by.path);
+                let keys = self.log.keys().clone();
                 let Some(tail) = &mut self.tail else {
                     return Err(StoreError::Closed.into());
                 };
-                let public = tail.rotate(self.connection, path, &keys, now).await?;
+                let public = tail.rotate(self.connection, by.path, &keys, by.now).await?;
                 self.wrote = true;
                 Done::Rotated(Box::new(public))
             }
             Command::Probe => {
                 sqlx::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
-                    .execute(&mut *self.connection)
+                    .execute(self.writing())
                     .await?;
-                self.wrote = true;
                 Done::Written
             }
+            Command::Sweep => Done::Count(sweep(self.writing(), by).await?),
+            Command::Keys(change) => change.apply(self.writing(), by).await?,
+            Command::Budget(change) => change.apply(self.writing(), by).await?,
+            Command::Answers(change) => change.apply(self.writing()).await?,
+            Command::Reasoning(change) => change.apply(self.writing(), by).await?,
+            Command::Exchanges(change) => self.change_exchanges(change).await?,
             // Taken together by the caller.
             Command::Event(_) => Done::Written,
         };
@@ -333,6 +350,55 @@ impl<'a> Batch<'a> {
             .await?;
         self.wrote = true;
         Ok(true)
+    }
+
+    async fn change_exchanges(&mut self, change: &ExchangeChange) -> Result<Done, Blocked> {
+        match change {
+            ExchangeChange::Open => self.open_exchanges().await?,
+            ExchangeChange::Seal => self.seal().await?,
+            ExchangeChange::Close => {
+                sqlx::query("DELETE FROM exchange_writers WHERE owner = ?")
+                    .bind(self.by.token)
+                    .execute(self.writing())
+                    .await?;
+            }
+        }
+        Ok(Done::Written)
+    }
+
+    /// Notes that this process has records on their way, where that is not noted.
+    async fn open_exchanges(&mut self) -> Result<(), Blocked> {
+        sqlx::query("INSERT OR IGNORE INTO exchange_writers (owner) VALUES (?)")
+            .bind(self.by.token)
+            .execute(self.writing())
+            .await?;
+        Ok(())
+    }
+
+    /// Writes what is pending, once.
+    async fn seal(&mut self) -> Result<(), Blocked> {
+        let pending = self.pending;
+        if self.sealed || pending.is_empty() {
+            return Ok(());
+        }
+        if let Some(segment) = &pending.segment {
+            let (count, root) = (segment.count, segment.root());
+            let kind = EntryKind::ExchangesSealed { count, root };
+            let seq = self.log_entry(kind, self.by.now).await?;
+            segment.insert(self.connection, seq, root).await?;
+        }
+        for ledger in &pending.ledgers {
+            ledger.insert(self.writing()).await?;
+        }
+        self.open_exchanges().await?;
+        self.sealed = true;
+        Ok(())
+    }
+
+    /// The connection, to change something.
+    fn writing(&mut self) -> &mut SqliteConnection {
+        self.wrote = true;
+        self.connection
     }
 
     async fn log_entry(&mut self, kind: EntryKind, at: Timestamp) -> Result<u64, Blocked> {

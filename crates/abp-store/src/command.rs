@@ -8,6 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
 use crate::StoreError;
+use crate::answer::AnswerChange;
+use crate::api_key::KeyChange;
+use crate::budget::{BudgetChange, Reserved};
+use crate::exchange::ExchangeChange;
+use crate::reasoning::ReasoningChange;
 use crate::record::{Acceptance, Committed, NewRun};
 
 /// A change to the store.
@@ -20,6 +25,13 @@ pub(crate) enum Command {
     Rotate,
     /// Writes something, to see that it can be done.
     Probe,
+    /// Cleans up after processes that are gone.
+    Sweep,
+    Keys(KeyChange),
+    Budget(BudgetChange),
+    Answers(AnswerChange),
+    Reasoning(ReasoningChange),
+    Exchanges(ExchangeChange),
 }
 
 #[derive(Debug)]
@@ -45,8 +57,12 @@ pub(crate) enum Done {
     Written,
     Accepted(Acceptance),
     Committed(Box<Committed>),
-    Adopted(bool),
+    /// Whether there was anything to do.
+    Changed(bool),
+    /// How much there was to do.
+    Count(u64),
     Rotated(Box<VerifyingKey>),
+    Reserved(Reserved),
 }
 
 pub(crate) type Reply = Result<Done, StoreError>;
@@ -59,10 +75,17 @@ pub(crate) enum Message {
     Close,
 }
 
-/// A command on its way, with the room it takes in the queue.
+/// A command on its way.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) command: Command,
+    /// Nobody, where the store itself wants it done.
+    pub(crate) asker: Option<Asker>,
+}
+
+/// Who waits for a command, with the room it takes in the queue.
+#[derive(Debug)]
+pub(crate) struct Asker {
     pub(crate) reply: oneshot::Sender<Reply>,
     pub(crate) room: OwnedSemaphorePermit,
 }
@@ -76,7 +99,15 @@ impl Command {
             Self::Accept(run, _) => run.order_json.len(),
             Self::Event(event) => event.json.len(),
             Self::Finish(ending) => ending.document.len(),
-            Self::Adopt(_) | Self::Rotate | Self::Probe => 0,
+            Self::Keys(change) => change.size(),
+            Self::Answers(change) => change.size(),
+            Self::Reasoning(change) => change.size(),
+            Self::Adopt(_)
+            | Self::Rotate
+            | Self::Probe
+            | Self::Sweep
+            | Self::Budget(_)
+            | Self::Exchanges(_) => 0,
         })
     }
 
@@ -87,7 +118,14 @@ impl Command {
             Self::Event(event) => Some(event.run_id),
             Self::Finish(ending) => Some(ending.run_id),
             Self::Adopt(run_id) => Some(*run_id),
-            Self::Rotate | Self::Probe => None,
+            Self::Rotate
+            | Self::Probe
+            | Self::Sweep
+            | Self::Keys(_)
+            | Self::Budget(_)
+            | Self::Answers(_)
+            | Self::Reasoning(_)
+            | Self::Exchanges(_) => None,
         }
     }
 
@@ -98,10 +136,31 @@ impl Command {
 }
 
 impl Queued {
+    /// Something the store itself wants done.
+    pub(crate) fn own(command: Command) -> Self {
+        Self {
+            command,
+            asker: None,
+        }
+    }
+
     /// Answers, and gives the room back.
     pub(crate) fn answer(self, reply: Reply) {
-        // Whoever asked may be gone; what was written stays written.
-        drop(self.reply.send(reply));
-        drop(self.room);
+        match (self.asker, reply) {
+            (Some(asker), reply) => {
+                // Whoever asked may be gone; what was written stays written.
+                drop(asker.reply.send(reply));
+                drop(asker.room);
+            }
+            (None, Ok(_)) => {}
+            (None, Err(error)) => {
+                let command = &self.command;
+                tracing::debug!(target: "abp.store", ?command, %error, "not written");
+            }
+        }
+    }
+
+    pub(crate) fn is_seal(&self) -> bool {
+        matches!(self.command, Command::Exchanges(ExchangeChange::Seal))
     }
 }

@@ -145,6 +145,15 @@ pub enum StoreError {
         /// What is wrong.
         problem: String,
     },
+    /// There is an API key with that id or that secret already.
+    #[error("API key {0:?} or its secret exists already")]
+    DuplicateApiKey(String),
+    /// There is no API key of that id that may be used.
+    #[error("there is no API key {0:?}, or it was revoked")]
+    UnknownApiKey(String),
+    /// The exchange has a reservation already.
+    #[error("exchange {0} has a reservation already")]
+    DuplicateReservation(Uuid),
     /// The private key that signs the log is gone.
     #[error("the log is signed with key {key_id}, and {} is missing; restore the file", path.display())]
     KeyMissing {
@@ -216,7 +225,10 @@ impl StoreError {
             Self::Damaged { .. } | Self::LogBroken { .. } => ErrorCode::ReceiptChainBroken,
             Self::KeyReused { .. } => ErrorCode::IdempotencyKeyReused,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
+            Self::UnknownApiKey(_) => ErrorCode::Unauthenticated,
             Self::DuplicateRun(_)
+            | Self::DuplicateApiKey(_)
+            | Self::DuplicateReservation(_)
             | Self::UnknownRun(_)
             | Self::RunOver(_)
             | Self::NotAHash { .. }

@@ -8,6 +8,11 @@
 //! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
 //! - A process that ends without that leaves an [unfinished](StoreReader::unfinished) run; exactly one other
 //!   process can [adopt](Store::adopt) it and give it its receipt.
+//! - [`Store::exchange_log`] records a gateway's exchanges, which are too many for a row and a signature
+//!   each. They are sealed many at a time, and each is still [found](StoreReader::exchange) and proven.
+//! - Beside them are a gateway's [keys](Store::add_key) and [accounts](Store::reserve), the
+//!   [answers](Store::keep_answer) its callers come back to, and the [reasoning](Store::keep_reasoning)
+//!   its vendors want back.
 //! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
 //!
 //! # What is promised
@@ -23,6 +28,27 @@
 //! - What only the disk damaged is found in receipts, log entries and the structure of the database,
 //!   and the rest stays readable. A damaged page takes all rows on it along, and a changed event shows
 //!   only against the digest in its receipt.
+//!
+//! - However many processes reserve at once, what was spent and what is reserved never add up to more
+//!   than a key may spend. What a process had reserved when it ended counts as spent.
+//! - An answer and its reasoning are found by principal: for anybody else they are not there.
+//!
+//! # What is promised of exchanges
+//!
+//! Recording an exchange waits for nothing, so it promises less:
+//!
+//! - A record is durable when it is sealed: when [`ExchangeLog::flush`] or [`Store::close`] returns, or
+//!   by itself within a tenth of a second and the time the disk takes. A process that is killed, or
+//!   loses its power, loses at most what it recorded in that time. That this may have happened is
+//!   counted, once for every such process: [`StoreReader::exchange_crashes`].
+//! - What is sealed is as safe as everything else: one entry of the signed log binds every byte of it,
+//!   and what was changed or removed since is reported by its segment.
+//! - Records wait in a ring that is [bounded](StoreOptions::exchange_ring_bytes). Room for a record is
+//!   taken before the exchange begins: when there is none, [`ExchangeLog::admit`] says so at once, and
+//!   the exchange should be refused. No record that was admitted is ever dropped to make room.
+//! - While the disk is full or fails, records stay in the ring and are written, once, when it works
+//!   again. [`Health::exchanges`] tells how many wait, and how many were lost because the store was
+//!   closed before they came or before they could be written.
 //!
 //! # When writing fails
 //!
@@ -58,9 +84,13 @@
 //! # }
 //! ```
 
+mod answer;
+mod api_key;
 mod batch;
+mod budget;
 mod command;
 mod error;
+mod exchange;
 mod export;
 mod keys;
 mod layout;
@@ -69,17 +99,27 @@ mod open;
 mod owner;
 mod read;
 mod read_log;
+mod reasoning;
 mod receipt;
 mod record;
 mod reserve;
 mod schema;
+mod segment;
 mod store;
+mod sweep;
 mod verify;
 mod writer;
 
+pub use answer::KeptAnswer;
+pub use api_key::{ApiKeyRecord, NewApiKey};
+pub use budget::{BudgetState, Reservation, Reserved};
 pub use error::StoreError;
+pub use exchange::{
+    ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,
+};
 pub use open::StoreOptions;
 pub use read::StoreReader;
+pub use reasoning::ReasoningEntry;
 pub use record::{
     Acceptance, Ack, Committed, EventRecord, Health, IdempotencyKey, LogRecord, NewRun,
     ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,

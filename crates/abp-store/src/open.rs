@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::Failure;
+use crate::exchange::{Drain, Ring};
 use crate::keys::KeyDir;
 use crate::layout::Layout;
 use crate::log::LogMemory;
@@ -36,6 +37,9 @@ pub struct StoreOptions {
     /// The space that is set aside for receipts on a full disk. A receipt that is larger than it,
     /// with everything else that is written then, does not fit.
     pub reserve_bytes: u64,
+    /// How much the records of exchanges may take that are not durable yet, or still under way. Four
+    /// kilobytes are needed for every exchange under way.
+    pub exchange_ring_bytes: usize,
 }
 
 impl Default for StoreOptions {
@@ -45,12 +49,14 @@ impl Default for StoreOptions {
             clock: system_clock,
             patience: Duration::from_secs(30),
             reserve_bytes: 8 * 1024 * 1024,
+            exchange_ring_bytes: 32 * 1024 * 1024,
         }
     }
 }
 
 impl Store {
-    /// Opens the store of a state directory, or makes it.
+    /// Opens the store of a state directory, or makes it. What processes that are gone had reserved is
+    /// spent then.
     ///
     /// # Errors
     /// Fails where the directory cannot be used, where the store is of a newer version (it is then
@@ -86,6 +92,7 @@ impl Store {
             commits: AtomicU64::new(0),
             reserve,
         });
+        let exchanges = Arc::new(Ring::new(options.exchange_ring_bytes));
         let token = Some(owner.token().to_owned());
         let reader = StoreReader::new(&layout, origin, token, options.patience);
         let writer = Writer {
@@ -95,6 +102,7 @@ impl Store {
             connection: Some(connection),
             keeper,
             log,
+            exchanges: Drain::new(Arc::clone(&exchanges)),
             owner,
             clock: options.clock,
             status: Arc::clone(&status),
@@ -102,15 +110,21 @@ impl Store {
             next_try: Instant::now(),
         };
         let (commands, receiver) = mpsc::unbounded_channel();
-        Ok(Self {
+        let store = Self {
             inner: Arc::new(Inner {
                 reader,
                 commands,
                 room: Arc::new(Semaphore::new(QUEUE_BYTES)),
                 status,
+                exchanges,
                 writer: std::sync::Mutex::new(Some(tokio::spawn(writer.run(receiver)))),
             }),
-        })
+        };
+        if let Err(error) = store.sweep_reservations().await {
+            // What is reserved counts as well as what is spent; it can be swept later.
+            tracing::warn!(target: "abp.store", %error, "reservations could not be swept");
+        }
+        Ok(store)
     }
 }
 

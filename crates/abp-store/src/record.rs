@@ -8,8 +8,8 @@ use abp_receipt::{Hash, SignedCheckpoint};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::StoreError;
 use crate::command::{Done, Reply};
+use crate::{ExchangeHealth, StoreError};
 
 /// A run to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +56,9 @@ pub struct Committed {
     pub checkpoint: SignedCheckpoint,
 }
 
-/// Resolves when an event is durable, or will never be.
+/// Resolves when what was handed over is durable, or will never be.
 #[derive(Debug)]
-#[must_use = "an event is durable only when this says so"]
+#[must_use = "it is durable only when this says so"]
 pub struct Ack(pub(crate) oneshot::Receiver<Reply>);
 
 impl Future for Ack {
@@ -200,4 +200,6 @@ pub struct Health {
     pub commits: u64,
     /// Bytes that wait to be written.
     pub waiting_bytes: usize,
+    /// How the exchange log is.
+    pub exchanges: ExchangeHealth,
 }

@@ -66,6 +66,78 @@ const STEPS: &[&str] = &[
     DROP INDEX staged_runs;
     ALTER TABLE runs DROP COLUMN stage;
 ",
+    "
+    ALTER TABLE head ADD COLUMN keys_version INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE head ADD COLUMN exchange_crashes INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE api_keys (
+        id TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        sha256 BLOB NOT NULL UNIQUE,
+        models TEXT NOT NULL,
+        requests_per_minute INTEGER,
+        tokens_per_minute INTEGER,
+        budget INTEGER,
+        token_budget INTEGER,
+        max_output_tokens INTEGER,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        revoked_at INTEGER
+    ) STRICT;
+    CREATE TABLE budgets (
+        key TEXT NOT NULL PRIMARY KEY REFERENCES api_keys (id),
+        spent INTEGER NOT NULL DEFAULT 0,
+        spent_tokens INTEGER NOT NULL DEFAULT 0,
+        reserved INTEGER NOT NULL DEFAULT 0,
+        reserved_tokens INTEGER NOT NULL DEFAULT 0,
+        requests INTEGER NOT NULL DEFAULT 0,
+        abandoned INTEGER NOT NULL DEFAULT 0
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE reservations (
+        exchange BLOB NOT NULL PRIMARY KEY,
+        key TEXT NOT NULL REFERENCES budgets (key),
+        cost INTEGER NOT NULL,
+        tokens INTEGER NOT NULL,
+        owner TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE answers (
+        principal TEXT NOT NULL,
+        id TEXT NOT NULL,
+        upstream TEXT NOT NULL,
+        native INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        input_items TEXT NOT NULL,
+        answer TEXT NOT NULL,
+        previous TEXT,
+        PRIMARY KEY (principal, id)
+    ) STRICT;
+    CREATE INDEX answers_by_age ON answers (created_at);
+    CREATE TABLE reasoning (
+        principal TEXT NOT NULL,
+        vendor TEXT NOT NULL,
+        call_id TEXT NOT NULL,
+        model TEXT NOT NULL,
+        kept_at INTEGER NOT NULL,
+        json TEXT NOT NULL,
+        PRIMARY KEY (principal, vendor, call_id, model)
+    ) STRICT;
+    CREATE INDEX reasoning_by_age ON reasoning (kept_at);
+    CREATE TABLE exchange_segments (
+        seq INTEGER PRIMARY KEY REFERENCES log (seq),
+        first_started_at INTEGER NOT NULL,
+        min_id BLOB NOT NULL,
+        max_id BLOB NOT NULL,
+        count INTEGER NOT NULL,
+        root BLOB NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX segments_by_id ON exchange_segments (max_id, min_id);
+    CREATE TABLE exchange_writers (owner TEXT NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID;
+    CREATE TABLE ledgers (
+        sha256 BLOB NOT NULL PRIMARY KEY,
+        json TEXT NOT NULL
+    ) STRICT;
+",
 ];
 
 /// The version this release writes.

@@ -9,7 +9,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::command::{Command, Done, Message, NewEvent, Queued, Reply};
+use crate::command::{Asker, Command, Done, Message, NewEvent, Queued, Reply};
+use crate::exchange::Ring;
 use crate::receipt::check_receipt;
 use crate::record::{Acceptance, Ack, Committed, Health, NewRun, StoreState};
 use crate::writer::Status;
@@ -21,6 +22,9 @@ pub(crate) const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_VALUE_BYTES: usize = 256 * 1024 * 1024;
 /// A receipt larger than this is hashed where it holds nobody up.
 const SMALL_RECEIPT: usize = 64 * 1024;
+/// How much is forgotten in one transaction.
+pub(crate) const FORGET_AT_ONCE: u64 = 500;
+
 /// A durable store in a state directory. Cloning the handle is cheap.
 ///
 /// Several processes may have the same directory open. The handle needs a tokio runtime, and writes
@@ -37,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) commands: mpsc::UnboundedSender<Message>,
     pub(crate) room: Arc<Semaphore>,
     pub(crate) status: Arc<Status>,
+    pub(crate) exchanges: Arc<Ring>,
     pub(crate) writer: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -113,10 +118,7 @@ impl Store {
     /// # Errors
     /// Fails where there is no such run.
     pub async fn adopt(&self, run_id: Uuid) -> Result<bool, StoreError> {
-        match self.ask(Command::Adopt(run_id)).await? {
-            Done::Adopted(taken) => Ok(taken),
-            _ => Err(StoreError::Closed),
-        }
+        self.ask_whether(Command::Adopt(run_id)).await
     }
 
     /// Replaces the key that signs the log. The old key signs the rotation, and is then removed;
@@ -155,11 +157,14 @@ impl Store {
             reserve: status.reserve.is_whole(),
             commits: status.commits.load(Ordering::Relaxed),
             waiting_bytes: QUEUE_BYTES.saturating_sub(self.inner.room.available_permits()),
+            exchanges: self.inner.exchanges.health(),
         }
     }
 
-    /// Writes what waits, and closes the store for all clones of the handle.
+    /// Writes what waits, and closes the store for all clones of the handle. An exchange that is still
+    /// under way then leaves no record; that is counted, and told in the log of the process.
     pub async fn close(self) {
+        self.inner.exchanges.close();
         self.inner.room.close();
         self.inner.reader.close().await;
         drop(self.inner.commands.send(Message::Close));
@@ -173,9 +178,50 @@ impl Store {
         }
     }
 
-    async fn ask(&self, command: Command) -> Reply {
+    pub(crate) async fn ask(&self, command: Command) -> Reply {
         let received = self.send(command).await?.await;
         received.unwrap_or(Err(StoreError::WriterGone))
+    }
+
+    /// Asks for something that may have been done already.
+    pub(crate) async fn ask_whether(&self, command: Command) -> Result<bool, StoreError> {
+        match self.ask(command).await? {
+            Done::Changed(changed) => Ok(changed),
+            _ => Err(StoreError::Closed),
+        }
+    }
+
+    pub(crate) async fn ask_count(&self, command: Command) -> Result<u64, StoreError> {
+        match self.ask(command).await? {
+            Done::Count(count) => Ok(count),
+            _ => Err(StoreError::Closed),
+        }
+    }
+
+    /// Forgets in several transactions, so that others can write in between.
+    pub(crate) async fn forget(&self, some: impl Fn() -> Command) -> Result<u64, StoreError> {
+        let mut total = 0;
+        loop {
+            let forgotten = self.ask_count(some()).await?;
+            total += forgotten;
+            if forgotten < FORGET_AT_ONCE {
+                return Ok(total);
+            }
+        }
+    }
+
+    /// Wants something done, and does not wait for it.
+    pub(crate) fn want(&self, command: Command) {
+        // A store that is closed does nothing more.
+        drop(
+            self.inner
+                .commands
+                .send(Message::Work(Queued::own(command))),
+        );
+    }
+
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
+        &self.inner.exchanges
     }
 
     /// Why nothing is taken any more: somebody closed the store, or the writer panicked.
@@ -187,7 +233,10 @@ impl Store {
         }
     }
 
-    async fn send(&self, command: Command) -> Result<oneshot::Receiver<Reply>, StoreError> {
+    pub(crate) async fn send(
+        &self,
+        command: Command,
+    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
         let size = command.size();
         if size > MAX_VALUE_BYTES {
             let what = "what was to be stored";
@@ -202,8 +251,7 @@ impl Store {
         let (reply, receiver) = oneshot::channel();
         let queued = Queued {
             command,
-            reply,
-            room,
+            asker: Some(Asker { reply, room }),
         };
         self.inner
             .commands

@@ -18,12 +18,15 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::log::number;
+use crate::segment::SegmentRow;
 use crate::{StoreError, StoreReader};
 
 /// How many entries, with their receipts, wait for the verifier.
 const AHEAD: usize = 8;
 /// How many of its own checkpoints a store is checked against, spread over its log.
 const MAX_CHECKPOINTS: i64 = 1_000;
+/// What is wrong with a segment that is in the database only.
+const UNLOGGED: &str = "the log does not have it";
 /// How many problems the database lists.
 const QUICK_CHECK: &str = "PRAGMA quick_check(20)";
 
@@ -60,6 +63,13 @@ pub enum StoreProblem {
         /// The entry it claims, which is not the end of its run.
         seq: u64,
     },
+    /// A segment of the exchange log is not the one that was sealed, or is gone.
+    Segment {
+        /// Its entry in the log.
+        seq: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A checkpoint cannot be read.
     UnreadableCheckpoint {
         /// What is wrong with it.
@@ -90,6 +100,7 @@ impl fmt::Display for StoreProblem {
                     "a receipt claims entry {seq}, which is not the end of its run"
                 )
             }
+            Self::Segment { seq, problem } => write!(f, "exchange segment {seq}: {problem}"),
             Self::UnreadableCheckpoint { problem } => {
                 write!(f, "a checkpoint cannot be read: {problem}")
             }
@@ -103,6 +114,7 @@ struct LogRow {
     seq: u64,
     entry: Option<(Vec<u8>, Hash)>,
     receipt: ReceiptRow,
+    segment: FoundSegment,
 }
 
 type Found<T> = Result<Option<T>, sqlx::Error>;
@@ -113,10 +125,16 @@ enum ReceiptRow {
     Present { run_id: String, document: Vec<u8> },
 }
 
+enum FoundSegment {
+    Absent,
+    Unreadable,
+    Present(Box<SegmentRow>),
+}
+
 impl StoreReader {
-    /// Checks the whole store: every entry, the signatures of its checkpoints, that every receipt is
-    /// the one that was logged, and the structure of the database. Runs that have no receipt yet are
-    /// taken to be under way.
+    /// Checks the whole store: every entry, the signatures of its checkpoints, that every receipt and
+    /// every segment of exchanges is the one that was logged, and the structure of the database. Runs
+    /// that have no receipt yet are taken to be under way.
     ///
     /// What cannot be read is reported by its place in the log; everything else is still checked. Of
     /// very many checkpoints a thousand are checked, spread over the log, and always the newest.
@@ -145,14 +163,15 @@ impl StoreReader {
         let origin = self.origin().to_owned();
         let (sender, mut receiver) = mpsc::channel::<LogRow>(AHEAD);
         let verifier = tokio::task::spawn_blocking(move || {
-            let mut unlogged = Vec::new();
+            let mut found = Vec::new();
             let current = Cell::new(StoredReceipt::Unchecked);
             let entries = std::iter::from_fn(|| {
                 let row = receiver.blocking_recv()?;
                 let (entry, receipt, logged) = judge(&row);
                 if !logged {
-                    unlogged.push(StoreProblem::UnloggedReceipt { seq: row.seq });
+                    found.push(StoreProblem::UnloggedReceipt { seq: row.seq });
                 }
+                found.extend(judge_segment(&row, entry.entry()));
                 current.set(receipt);
                 Some(entry)
             });
@@ -163,16 +182,17 @@ impl StoreReader {
                 running: &running,
             };
             let report = verify_log(entries, |_| current.get(), &check);
-            (report, unlogged)
+            (report, found)
         });
         self.feed(size, &sender).await;
         drop(sender);
-        let (log, unlogged) = verifier.await.map_err(|_| StoreError::Closed)?;
-        problems.extend(unlogged);
+        let (log, found) = verifier.await.map_err(|_| StoreError::Closed)?;
+        problems.extend(found);
         if log.signed_size < log.size && log.is_ok() {
             let seq = log.signed_size;
             problems.push(StoreProblem::Unsigned { seq });
         }
+        problems.extend(self.unlogged_segments(size).await);
         problems.extend(self.quick_check().await);
         Ok(StoreReport { log, problems })
     }
@@ -258,11 +278,13 @@ impl StoreReader {
         verifier: &mpsc::Sender<LogRow>,
     ) -> Result<bool, sqlx::Error> {
         let mut rows = sqlx::query(
-            "SELECT seq, entry, leaf, runs.run_id, document
+            "SELECT log.seq, entry, leaf, runs.run_id, document, segments.seq,
+                first_started_at, min_id, max_id, count, root, body
             FROM log
                 LEFT JOIN receipts ON receipts.log_seq = log.seq
                 LEFT JOIN runs ON runs.id = receipts.run
-            WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT 256",
+                LEFT JOIN exchange_segments AS segments ON segments.seq = log.seq
+            WHERE log.seq >= ? AND log.seq < ? ORDER BY log.seq LIMIT 256",
         )
         .bind(number(*next).unwrap_or(i64::MAX))
         .bind(number(size).unwrap_or(i64::MAX))
@@ -306,10 +328,45 @@ impl StoreReader {
             Ok(None) => ReceiptRow::Absent,
             Err(_) => ReceiptRow::Unreadable,
         };
+        let segment = sqlx::query(
+            "SELECT first_started_at, min_id, max_id, count, root, body FROM exchange_segments
+            WHERE seq = ?",
+        )
+        .bind(place)
+        .fetch_optional(&self.pool)
+        .await
+        .and_then(|row| row.map(|row| SegmentRow::read(&row, 0)).transpose());
+        let segment = match segment {
+            Ok(Some(row)) => FoundSegment::Present(Box::new(row)),
+            Ok(None) => FoundSegment::Absent,
+            Err(_) => FoundSegment::Unreadable,
+        };
         LogRow {
             seq,
             entry,
             receipt,
+            segment,
+        }
+    }
+
+    /// Segments that claim entries beyond the end of the log; all others are compared with theirs.
+    async fn unlogged_segments(&self, size: u64) -> Vec<StoreProblem> {
+        let claimed: Result<Vec<i64>, sqlx::Error> = sqlx::query_scalar(
+            "SELECT seq FROM exchange_segments
+            WHERE (seq < 0 OR seq >= ?) AND seq NOT IN (SELECT seq FROM log) LIMIT 20",
+        )
+        .bind(number(size).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await;
+        let problem = |seq: i64| StoreProblem::Segment {
+            seq: seq.unsigned_abs(),
+            problem: UNLOGGED.to_owned(),
+        };
+        match claimed {
+            Ok(claimed) => claimed.into_iter().map(problem).collect(),
+            Err(error) => vec![StoreProblem::Database {
+                problem: error.to_string(),
+            }],
         }
     }
 
@@ -342,6 +399,10 @@ fn read_row(row: &SqliteRow) -> Result<LogRow, sqlx::Error> {
                 document: row.try_get(4)?,
             },
         },
+        segment: match row.try_get::<Option<i64>, _>(5)? {
+            None => FoundSegment::Absent,
+            Some(_) => FoundSegment::Present(Box::new(SegmentRow::read(row, 6)?)),
+        },
     })
 }
 
@@ -369,4 +430,22 @@ fn judge(row: &LogRow) -> (StoredEntry, StoredReceipt, bool) {
         }
         (ReceiptRow::Present { .. }, _) => (entry, StoredReceipt::Missing, false),
     }
+}
+
+/// What is wrong with the segment at an entry, or with there being one or none. Of an entry that
+/// cannot be read nobody knows.
+fn judge_segment(row: &LogRow, entry: Option<&LogEntry>) -> Option<StoreProblem> {
+    let sealed = match entry?.kind {
+        EntryKind::ExchangesSealed { count, root } => Some((count, root)),
+        _ => None,
+    };
+    let problem = match (&row.segment, sealed) {
+        (FoundSegment::Absent, None) => None,
+        (FoundSegment::Absent, Some(_)) => Some("it is missing".to_owned()),
+        (FoundSegment::Unreadable, _) => Some("it cannot be read".to_owned()),
+        (FoundSegment::Present(_), None) => Some(UNLOGGED.to_owned()),
+        (FoundSegment::Present(segment), Some((count, root))) => segment.problem(count, root),
+    };
+    let seq = row.seq;
+    problem.map(|problem| StoreProblem::Segment { seq, problem })
 }

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use crate::StoreError;
 use crate::batch::{Applied, Batch, Writing};
-use crate::command::{Message, Queued, Reply};
+use crate::command::{Command, Message, Queued, Reply};
 use crate::error::Failure;
+use crate::exchange::{Drain, ExchangeChange};
 use crate::log::LogMemory;
 use crate::owner::OwnerLock;
 use crate::record::StoreState;
@@ -54,6 +55,7 @@ pub(crate) struct Writer {
     /// believe frames that were written and never reached the disk.
     pub(crate) keeper: SqliteConnection,
     pub(crate) log: LogMemory,
+    pub(crate) exchanges: Drain,
     pub(crate) owner: OwnerLock,
     pub(crate) clock: fn() -> Timestamp,
     pub(crate) status: Arc<Status>,
@@ -64,7 +66,12 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes until nobody can ask for it any more.
     pub(crate) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
-        while let Some(first) = messages.recv().await {
+        loop {
+            let first = tokio::select! {
+                message = messages.recv() => message,
+                () = self.exchanges.due() => Some(Message::Work(own(ExchangeChange::Seal))),
+            };
+            let Some(first) = first else { break };
             let mut bytes: usize = 0;
             let mut batch = Vec::new();
             let mut next = Some(first);
@@ -86,12 +93,28 @@ impl Writer {
                 self.checkpoint().await;
             }
         }
+        self.end_exchanges().await;
         // What is not emptied into the database now is so when it is next opened.
         if let Some(connection) = self.connection {
             drop(connection.close().await);
         }
         drop(self.keeper.close().await);
         drop(self.owner);
+    }
+
+    /// Seals what waits, and says that nothing is on its way. Where that fails, what waits is lost
+    /// together with the writer, and whoever opens the store next can tell.
+    async fn end_exchanges(&mut self) {
+        while self.exchanges.is_waiting() {
+            let sealed = self.exchanges.sealed();
+            self.process(vec![own(ExchangeChange::Seal)]).await;
+            if self.exchanges.sealed() == sealed {
+                return;
+            }
+        }
+        if self.exchanges.was_opened() {
+            self.process(vec![own(ExchangeChange::Close)]).await;
+        }
     }
 
     async fn process(&mut self, batch: Vec<Queued>) {
@@ -127,14 +150,23 @@ impl Writer {
             token: self.owner.token(),
             now: (self.clock)(),
         };
+        if batch.iter().any(Queued::is_seal) {
+            self.exchanges.gather();
+        }
         let commands = batch.iter().map(|queued| &queued.command);
-        let applied = Batch::new(&mut transaction, &mut self.log, by)
-            .apply(commands)
-            .await;
+        let applied = Batch::new(
+            &mut transaction,
+            &mut self.log,
+            self.exchanges.pending(),
+            by,
+        )
+        .apply(commands)
+        .await;
         let Applied {
             replies,
             signed,
             tail,
+            sealed,
             wrote,
         } = match applied {
             Ok(applied) => applied,
@@ -153,6 +185,9 @@ impl Writer {
         }
         if let Some(signed) = signed {
             self.log.keep(signed);
+        }
+        if sealed {
+            self.written = self.written.saturating_add(self.exchanges.release() * 2);
         }
         self.status.commits.fetch_add(1, Ordering::Relaxed);
         Ok(replies)
@@ -338,4 +373,8 @@ fn refuse(batch: Vec<Queued>, error: &StoreError) {
     for queued in batch {
         queued.answer(Err(error.clone()));
     }
+}
+
+fn own(change: ExchangeChange) -> Queued {
+    Queued::own(Command::Exchanges(change))
 }

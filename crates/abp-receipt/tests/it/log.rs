@@ -46,8 +46,13 @@ fn forms_are_stable() {
     let mut world = World::new();
     world.start(1);
     world.rotate(&key(1), &key(2));
-    let text = |index: usize| String::from_utf8(world.stored[index].bytes.clone()).expect("JSON");
     let hash = Hash::of(b"order");
+    world.append(EntryKind::ExchangesSealed {
+        count: 7,
+        root: hash,
+    });
+    let stored = world.stored.clone();
+    let text = |index: usize| String::from_utf8(stored[index].bytes.clone()).expect("JSON");
     let started = format!(
         r#"{{"at":"2023-11-14T22:13:20.000Z","kind":{{"run_id":"00000000-0000-0000-0000-000000000001","type":"run_started","work_order_sha256":"{hash}"}},"origin":"example.org/log","seq":0}}"#
     );
@@ -76,6 +81,13 @@ fn forms_are_stable() {
         r#"{{"at":"2023-11-14T22:13:20.000Z","kind":{{"new_key":"{new}","old_key":"{old}","signature":"{signature}","type":"key_rotated"}},"origin":"example.org/log","seq":1}}"#
     );
     assert_eq!(text(1), rotated);
+    let sealed = format!(
+        r#"{{"at":"2023-11-14T22:13:22.000Z","kind":{{"count":7,"root":"{hash}","type":"exchanges_sealed"}},"origin":"example.org/log","seq":2}}"#
+    );
+    assert_eq!(text(2), sealed);
+    world.sign(&key(2));
+    world.running.insert(run(1));
+    assert!(world.problems().is_empty());
 }
 
 /// With the hash of each leaf stored, what rots is named by its place; the rest stays good.

@@ -7,7 +7,10 @@ use abp_core::Timestamp;
 use abp_store::{Store, StoreError, StoreOptions, StoreState};
 use uuid::Uuid;
 
-use crate::lab::{accepted, append, assert_sound, count_events, finish, open, options};
+use crate::lab::{
+    accepted, all_exchanges, append, assert_sound, count_events, exchange, finish, open, options,
+    recorded,
+};
 use crate::peer::{Peer, has};
 
 /// How many events were acknowledged, by what a process said.
@@ -42,6 +45,57 @@ async fn f2_what_was_acknowledged_survives_a_kill() {
     let store = open(dir.path()).await;
     assert_sound(&store).await;
     assert_eq!(store.receipts(None, 100).await.expect("receipts").len(), 25);
+}
+
+/// F2: keys, accounts and sealed exchanges of a gateway that was killed are there; what it had
+/// reserved is spent, and that it may have lost exchanges is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f2_a_killed_gateway_keeps_its_accounts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut active = 0;
+    for round in 0..12_u64 {
+        let mut peer = Peer::start(&[], "a gateway for ever", dir.path());
+        let key = peer.say().expect("its key");
+        let key = key.strip_prefix("key ").expect("a key");
+        let mut said = Vec::new();
+        for _ in 0..round * 5 {
+            said.extend(peer.say());
+        }
+        tokio::time::sleep(Duration::from_micros(round * 137)).await;
+        said.extend(peer.kill());
+        let store = open(dir.path()).await;
+        let keys = store.api_keys().await.expect("readable");
+        assert_eq!(keys.last().map(|found| found.id.as_str()), Some(key));
+        let settled = said
+            .iter()
+            .filter(|line| line.starts_with("settled "))
+            .count() as u64;
+        let account = store.budget(key).await.expect("readable").expect("a key");
+        assert_eq!((account.reserved.micros(), account.reserved_tokens), (0, 0));
+        // One more may have been settled, or reserved and not settled.
+        let (spent, abandoned) = (account.spent.micros(), account.abandoned);
+        let finished = account.requests - abandoned;
+        assert!(
+            (settled..=settled + 1).contains(&finished) && abandoned <= 1,
+            "{account:?}"
+        );
+        assert_eq!(spent, finished * 70 + abandoned * 100, "round {round}");
+        assert_eq!(account.spent_tokens * 10, spent, "round {round}");
+        let found = all_exchanges(&store).await;
+        for sealed in said.iter().filter_map(|line| line.strip_prefix("sealed ")) {
+            let sealed: Uuid = sealed.parse().expect("an id");
+            assert_eq!(found.iter().filter(|id| **id == sealed).count(), 1);
+        }
+        // One that was killed before it recorded anything may not count.
+        active += u64::from(settled > 0);
+        let crashes = store.exchange_crashes().await.expect("readable");
+        assert!(
+            (active..=round + 1).contains(&crashes),
+            "{crashes} of {active}"
+        );
+        assert_sound(&store).await;
+        store.close().await;
+    }
 }
 
 /// E13: killed at every sync of a run's life, a run is unknown, unfinished or over; never two ends.
@@ -108,6 +162,10 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
     let store = Store::open(dir.path(), options).await.expect("opens");
     let run = accepted(&store).await;
     append(&store, run, 0).await.expect("acknowledged");
+    let log = store.exchange_log();
+    recorded(&log);
+    log.flush().await.expect("durable");
+    let permit = log.admit().expect("room");
     WRITER_PANICS.store(true, Ordering::Relaxed);
     let mut waiting = Vec::new();
     for seq in 1..100 {
@@ -121,7 +179,13 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
         }
         let late = finish(&store, run).await.expect_err("nobody writes");
         assert!(matches!(late, StoreError::WriterGone), "{late}");
-        assert_eq!(store.health().state, StoreState::Closed);
+        assert!(log.admit().is_none(), "nobody writes");
+        permit.record(exchange(Uuid::now_v7()));
+        let health = store.health();
+        assert_eq!(
+            (health.state, health.exchanges.lost),
+            (StoreState::Closed, 1)
+        );
         store.close().await;
     };
     let answered = tokio::time::timeout(Duration::from_secs(20), answers).await;
@@ -131,6 +195,7 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
     assert!(next.adopt(run).await.expect("a run"), "its owner is gone");
     assert_eq!(count_events(&next, run).await, 1);
     finish(&next, run).await.expect("ends");
+    assert_eq!(next.exchange_crashes().await.expect("readable"), 1);
     assert_sound(&next).await;
 }
 

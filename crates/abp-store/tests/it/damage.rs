@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::lab::receipt;
 use crate::lab::{accepted, append, assert_sound, count_events, event, finish, open, options};
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     // By another process: closing a database file here would drop the locks we hold on it.
     let status = Command::new("cp").arg("-a").arg(from).arg(to).status();
     assert!(status.expect("cp").success());
@@ -354,7 +354,7 @@ async fn f9_a_newer_or_foreign_database_is_left_alone() {
             let as_expected = match &refused {
                 StoreError::NewerVersion {
                     found, supported, ..
-                } => is_newer && (*found, *supported) == (9, 2),
+                } => is_newer && (*found, *supported) == (9, 3),
                 StoreError::Foreign { .. } => !is_newer,
                 _ => false,
             };
@@ -384,7 +384,7 @@ async fn f9_a_store_that_became_newer_is_not_written_any_more() {
     assert!(ack.await.is_err());
 }
 
-async fn change(path: &Path, statement: &'static str) {
+pub(crate) async fn change(path: &Path, statement: &'static str) {
     use sqlx::ConnectOptions as _;
     use sqlx::Connection as _;
     let options = sqlx::sqlite::SqliteConnectOptions::new()

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use abp_core::{Receipt, Timestamp};
-use abp_store::{NewRun, Store, StoreError, StoreOptions, VerifyOptions};
+use abp_core::{ExecutionMode, MicroUsd, Outcome, Receipt, Timestamp};
+use abp_store::{
+    ExchangeLog, ExchangeRecord, ExchangeUsage, NewApiKey, NewRun, Reservation, Store, StoreError,
+    StoreOptions, StoreReader, VerifyOptions,
+};
 use uuid::Uuid;
 
 pub(crate) async fn open(dir: &Path) -> Store {
@@ -76,6 +79,88 @@ pub(crate) async fn assert_sound(store: &Store) {
     let report = report.expect("the store can be read");
     assert!(report.is_ok(), "{report:#?}");
     assert_eq!(report.log.size, report.log.signed_size);
+}
+
+/// A key that may spend as much, in micro-dollars.
+pub(crate) fn new_key(id: &str, budget: Option<u64>) -> NewApiKey {
+    NewApiKey {
+        id: id.to_owned(),
+        name: format!("the key {id}"),
+        sha256: *abp_receipt::Hash::of(id.as_bytes()).as_bytes(),
+        models: vec!["gpt-*".to_owned(), "claude".to_owned()],
+        requests_per_minute: Some(60),
+        tokens_per_minute: None,
+        budget: budget.map(MicroUsd::from_micros),
+        token_budget: None,
+        max_output_tokens: None,
+        expires_at: None,
+    }
+}
+
+pub(crate) fn reservation(key: &str, cost: u64, tokens: u64) -> Reservation {
+    Reservation {
+        exchange: Uuid::now_v7(),
+        key: key.to_owned(),
+        cost: MicroUsd::from_micros(cost),
+        tokens,
+    }
+}
+
+pub(crate) fn exchange(run_id: Uuid) -> ExchangeRecord {
+    ExchangeRecord {
+        run_id,
+        principal: "k_one".to_owned(),
+        started_at: Timestamp::from_unix_millis(1_700_000_000_000),
+        duration_us: 1_000_000,
+        first_byte_us: None,
+        caller_dialect: "openai".to_owned(),
+        upstream: "anthropic".to_owned(),
+        upstream_dialect: "claude".to_owned(),
+        model_asked: "gpt".to_owned(),
+        model_sent: "claude".to_owned(),
+        operation: "generate".to_owned(),
+        streamed: false,
+        mode: ExecutionMode::Mapped,
+        status: 200,
+        outcome: Outcome::Complete,
+        error_code: None,
+        attempts: 1,
+        request_sha256: [1; 32],
+        sent_sha256: [2; 32],
+        received_sha256: [3; 32],
+        delivered_sha256: [4; 32],
+        request_bytes: 10,
+        response_bytes: 20,
+        usage: ExchangeUsage::default(),
+        cost: None,
+        cost_is_estimate: false,
+        ledger: None,
+        emulated: Vec::new(),
+        client_closed: false,
+    }
+}
+
+/// Records an exchange that happened just now.
+pub(crate) fn recorded(log: &ExchangeLog) -> Uuid {
+    let run_id = Uuid::now_v7();
+    log.admit().expect("room").record(exchange(run_id));
+    run_id
+}
+
+/// All exchanges there are, the newest first, page by page.
+pub(crate) async fn all_exchanges(reader: &StoreReader) -> Vec<Uuid> {
+    let mut found: Vec<Uuid> = Vec::new();
+    loop {
+        let page = reader.exchanges(found.last().copied(), 100).await;
+        let page = page.expect("a page");
+        if page.is_empty() {
+            return found;
+        }
+        for record in page {
+            assert_eq!(record, exchange(record.run_id));
+            found.push(record.run_id);
+        }
+    }
 }
 
 /// How many events of a run there are, and that they are the ones that were appended.

@@ -7,6 +7,10 @@ mod damage;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod exchanges;
+#[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 mod lab;

@@ -4,10 +4,11 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use abp_store::{Store, StoreError};
+use abp_core::MicroUsd;
+use abp_store::{Reserved, Store, StoreError};
 use uuid::Uuid;
 
-use crate::lab::{accepted, append, finish, open};
+use crate::lab::{accepted, append, exchange, finish, new_key, open, recorded, reservation};
 
 const PART: &str = "ABP_STORE_TEST_PART";
 const DIR: &str = "ABP_STORE_TEST_DIR";
@@ -107,6 +108,14 @@ async fn plays_its_part() {
             }
         }
         "one life" => one_life(&store).await.expect("a whole run"),
+        "a gateway for ever" => serve_for_ever(&store).await,
+        "a hundred reservations" => reserve_at_once(&store, 100).await,
+        "reserve and wait" => {
+            let reserved = store.reserve(reservation("k_shared", 300, 30)).await;
+            say(&format!("{:?}", reserved.expect("durable")));
+            std::future::pending::<()>().await;
+        }
+        "some exchanges" => some_exchanges(&store, 300).await,
         other => panic!("no part is named {other}"),
     }
     store.close().await;
@@ -155,4 +164,62 @@ async fn one_life(store: &Store) -> Result<(), StoreError> {
     finish(store, run).await?;
     say("end");
     Ok(())
+}
+
+/// A key of its own, and exchanges that are reserved, recorded and settled.
+async fn serve_for_ever(store: &Store) {
+    let key = format!("k_{}", std::process::id());
+    store.add_key(new_key(&key, None)).await.expect("added");
+    say(&format!("key {key}"));
+    let log = store.exchange_log();
+    for number in 0_u64.. {
+        let asked = reservation(&key, 100, 10);
+        let exchange = asked.exchange;
+        let reserved = store.reserve(asked).await.expect("durable");
+        assert_eq!(reserved, Reserved::Granted);
+        let run_id = recorded(&log);
+        if number.is_multiple_of(3) {
+            log.flush().await.expect("durable");
+            say(&format!("sealed {run_id}"));
+        }
+        let settled = store.settle(exchange, MicroUsd::from_micros(70), 7).await;
+        assert!(settled.expect("durable"));
+        say(&format!("settled {number}"));
+    }
+}
+
+async fn reserve_at_once(store: &Store, count: usize) {
+    let mut tasks = Vec::new();
+    for _ in 0..count {
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move {
+            store.reserve(reservation("k_shared", 300, 30)).await
+        }));
+    }
+    for task in tasks {
+        match task.await.expect("no panic").expect("durable") {
+            Reserved::Granted => say("granted"),
+            Reserved::Refused(_) => say("refused"),
+        }
+    }
+}
+
+/// Records exchanges, whatever the disk does, and says which are durable in the end.
+async fn some_exchanges(store: &Store, count: usize) {
+    let log = store.exchange_log();
+    for number in 0..count {
+        let run_id = Uuid::now_v7();
+        let permit = log.admit().expect("room");
+        permit.record(exchange(run_id));
+        say(&format!("recorded {run_id}"));
+        if number % 10 == 0
+            && let Err(error) = log.flush().await
+        {
+            say(&format!("fail {} {:?}", error.code(), store.health().state));
+        }
+    }
+    while log.flush().await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    say("sealed");
 }

@@ -10,7 +10,7 @@ use abp_error::ErrorCode;
 use abp_receipt::KeyRing;
 use abp_store::{Store, StoreError, StoreOptions, VerifyOptions};
 
-use crate::lab::{accepted, append, assert_sound, finish, open, options};
+use crate::lab::{accepted, append, assert_sound, finish, open, options, recorded};
 
 fn key_files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("keys")).expect("keys");
@@ -83,6 +83,12 @@ async fn e18_rotation_keeps_what_was_signed() {
     assert_eq!(signers, [second.id()]);
     let third = other.rotate_key().await.expect("rotated again");
     assert_eq!(key_files(dir.path()).len(), 1, "replaced keys are removed");
+    let log = store.exchange_log();
+    recorded(&log);
+    log.flush().await.expect("sealed with the new key");
+    let exported = other.export(run).await.expect("exported").expect("ended");
+    let proven = exported.verify(&KeyRing::of(first.clone()));
+    assert!(proven.is_ok(), "{proven:?}");
     assert_sound(&store).await;
     let trust = |key| VerifyOptions {
         keys: Some(KeyRing::of(key)),

@@ -12,6 +12,7 @@ mod codecs;
 mod exchange;
 mod ledger;
 mod manifest;
+mod mint;
 mod prepare;
 mod reasoning;
 mod stream;

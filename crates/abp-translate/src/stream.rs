@@ -13,6 +13,7 @@ use abp_json::{Limits, Tape};
 use crate::accumulate::merge_usage;
 use crate::exchange::{note, restore_name, unwrap_input};
 use crate::ledger::StreamLedger;
+use crate::mint::Minting;
 use crate::{Accumulator, Ledger, Options, TranslateError, codec};
 
 /// An event of the target.
@@ -32,6 +33,7 @@ pub struct StreamTranslator {
     encoder: Box<dyn StreamEncoder>,
     profile: TargetProfile,
     limits: Limits,
+    minting: Minting,
     restore: Restore,
     ledger: StreamLedger,
     /// Source and target are the same, and nothing has to be undone: events pass as they are.
@@ -45,6 +47,8 @@ pub struct StreamTranslator {
 /// What is known of a stream besides its events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamSummary {
+    /// The answer's id.
+    pub id: Option<String>,
     /// The token counts so far.
     pub usage: Option<IrUsage>,
     /// The source told of its end, and it was no error.
@@ -57,6 +61,7 @@ impl StreamSummary {
     /// Takes a piece of the source into account.
     pub(crate) fn see(&mut self, delta: &IrDelta) {
         match delta {
+            IrDelta::Start { id, .. } => self.id = id.as_ref().map(|id| id.value.clone()),
             IrDelta::Usage(usage) => merge_usage(self.usage.get_or_insert_default(), usage),
             IrDelta::End => self.complete = true,
             IrDelta::Error(error) => self.error = Some(error.clone()),
@@ -95,6 +100,7 @@ impl StreamTranslator {
             encoder: writing.stream_encoder(exchange),
             profile: options.profile.clone(),
             limits: options.limits,
+            minting: Minting::new(&writing.rules(&options.profile)),
             restore: Restore {
                 exchange: exchange.clone(),
                 wrapped: BTreeMap::new(),
@@ -107,7 +113,7 @@ impl StreamTranslator {
         })
     }
 
-    /// Also puts the answer together, as the source gave it.
+    /// Also puts the answer together, as the source gave it, with an id for every call.
     pub fn gather(&mut self) {
         self.gathered = Some(Accumulator::default());
     }
@@ -231,7 +237,8 @@ impl StreamTranslator {
         let source = reader.map(|reader| (self.from, reader));
         let mut sink = EventSink::new(source, self.to, &self.profile);
         let mut notes = Vec::new();
-        for delta in deltas {
+        for mut delta in deltas {
+            self.minting.delta(&mut delta);
             self.summary.see(&delta);
             if let Some(gathered) = &mut self.gathered {
                 gathered.push(&delta);

@@ -7,6 +7,7 @@ use abp_dialect::{
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 
+use crate::mint::mint_ids;
 use crate::prepare::refuse_essential;
 use crate::{FidelityLevel, Ledger, codec, prepare, restore_response};
 
@@ -151,8 +152,8 @@ pub fn translate_response(
     translate_response_with(source, from, to, exchange, options, |_| {})
 }
 
-/// Translates an answer that somebody looks at on the way: `look` sees what was read, as the source
-/// gave it.
+/// Translates an answer that somebody looks at on the way: `look` sees what was read, with an id for
+/// every call.
 ///
 /// # Errors
 /// As [`translate_response`].
@@ -164,7 +165,8 @@ pub fn translate_response_with(
     options: &Options,
     look: impl FnOnce(&IrResponse),
 ) -> Result<Translation, TranslateError> {
-    let write = |job: Job<'_>, answer| {
+    let write = |job: Job<'_>, mut answer| {
+        mint_ids(&mut answer, &job.writing.rules(job.profile));
         look(&answer);
         job.response(answer, exchange)
     };

@@ -1,7 +1,7 @@
 //! Watching an answer that passes as it is: what it used, and whether it came to its end.
 //!
 //! Nothing is translated and most events are not even parsed: only those that can tell of usage, of
-//! the end or of an error are looked into.
+//! the end or of an error are looked into, and of the beginning where an answer can be asked for again.
 
 use abp_core::ir::IrUsage;
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
@@ -197,6 +197,7 @@ fn telling(family: WireFamily, data: &str) -> Telling {
         ),
         WireFamily::Responses => (
             &[
+                "\"response.created\"",
                 "\"response.completed\"",
                 "\"response.incomplete\"",
                 "\"response.failed\"",

@@ -9,6 +9,8 @@ mod golden;
 #[cfg(test)]
 mod mutation;
 #[cfg(test)]
+mod reasoning;
+#[cfg(test)]
 mod rows;
 #[cfg(test)]
 mod watch;

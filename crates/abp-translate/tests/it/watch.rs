@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use abp_dialect::{Dialect, Exchange};
+use abp_dialect::{Dialect, Exchange, WireFamily};
 use abp_translate::{Options, StreamSummary, StreamTranslator, StreamWatch};
 
 fn streams() -> Vec<(Dialect, PathBuf)> {
@@ -68,6 +68,9 @@ fn watching_agrees_with_reading_however_the_bytes_are_split() {
             let place = format!("{} in parts of {size}", path.display());
             assert_eq!(counts(&watched), counts(&read), "{place}");
             assert_eq!(watched.complete, read.complete, "{place}");
+            if dialect.family() == WireFamily::Responses {
+                assert_eq!(watched.id, read.id, "{place}");
+            }
             // That a stream broke off is for whoever reads it to say; here it is merely not complete.
             let told = read.error.is_some() && !path.ends_with("stream_broken_off.sse");
             assert_eq!(watched.error.is_some(), told, "{place}");

@@ -249,11 +249,11 @@ fn resolve(text: &str, base: &Base) -> Result<Value, Fault> {
     }
 }
 
-/// What is wrong with the patterns of models or of a policy list, with the place of each that is to
+/// What is wrong with the patterns of models, tools or a policy list, with the place of each that is to
 /// blame.
 pub(crate) fn patterns(list: &str, patterns: &[String]) -> Vec<(Option<usize>, Fault)> {
     let compile = |patterns: &[String]| {
-        if list == "models" {
+        if matches!(list, "models" | "allow_tools" | "deny_tools") {
             return GlobList::new(patterns).err();
         }
         let profile: PolicyProfile =
@@ -300,7 +300,7 @@ pub(crate) fn name(table: &[&str], name: &str) -> Option<Fault> {
         ["upstreams"] if name == "mock" => Some(invalid(
             "`mock` cannot be the name of an upstream: it stands for the embedded model",
         )),
-        ["backends" | "upstreams" | "policies" | "prices"] => {
+        ["backends" | "upstreams" | "policies" | "prices"] | ["mcp", "servers"] => {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
             let fits = name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 && name.chars().all(allowed)
@@ -312,9 +312,13 @@ pub(crate) fn name(table: &[&str], name: &str) -> Option<Fault> {
                 ))
             })
         }
-        ["backends", _, "env"] if name.is_empty() || name.contains(['=', '\0']) => Some(invalid(
-            format!("{name:?} cannot be the name of an environment variable"),
-        )),
+        ["backends", _, "env"] | ["mcp", "servers", _, "env"]
+            if name.is_empty() || name.contains(['=', '\0']) =>
+        {
+            Some(invalid(format!(
+                "{name:?} cannot be the name of an environment variable"
+            )))
+        }
         ["upstreams", _, "aliases"] => word(name).err(),
         ["prices", _] if name.is_empty() => Some(invalid("the name of a model is empty")),
         _ => None,

@@ -6,7 +6,7 @@
 //! [`Diagnostic`]s that point at the line.
 //!
 //! A single value is taken from the highest layer that sets it. A named table (a backend, an
-//! upstream, a policy, a price table, an emulation) is taken whole from the highest layer that has
+//! upstream, an MCP server, a policy, a price table, an emulation) is taken whole from the highest layer that has
 //! the name, so that two layers never blend into a policy or a command that nobody wrote.
 //! Restrictions add up.
 //!
@@ -30,6 +30,7 @@ mod check;
 mod diagnostic;
 mod document;
 mod load;
+mod mcp;
 mod model;
 mod server;
 mod settings;
@@ -41,6 +42,7 @@ mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use load::{Loaded, load};
+pub use mcp::{McpConfig, McpEra, McpServerConfig};
 pub use model::{BackendConfig, Config, LogLevel, Restrictions};
 pub use server::ServerConfig;
 pub use settings::{Setting, settings};

@@ -11,7 +11,7 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{ServerConfig, UpstreamConfig};
+use crate::{McpConfig, ServerConfig, UpstreamConfig};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,8 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Models' APIs by name. Read by `abp serve`, and by `abp run` as the backends `upstream:NAME`.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
+    /// MCP servers. Read by `abp mcp --gateway`.
+    pub mcp: McpConfig,
     /// Policies by name. Read by `abp run`.
     pub policies: BTreeMap<String, PolicyProfile>,
     /// Price tables by name, each with prices by model; `*` is every other model. Read by
@@ -79,6 +81,7 @@ impl Default for Config {
             restrictions: Restrictions::default(),
             backends: BTreeMap::new(),
             upstreams: BTreeMap::new(),
+            mcp: McpConfig::default(),
             policies: BTreeMap::new(),
             prices: BTreeMap::new(),
             emulation: BTreeMap::new(),

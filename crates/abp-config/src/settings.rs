@@ -89,7 +89,7 @@ pub(crate) enum Kind {
     Address,
     /// A list of values of one kind.
     List(&'static Self),
-    /// A list of patterns: of models, or of the policy list of the same name.
+    /// A list of patterns: of models, of tools, or of the policy list of the same name.
     Patterns,
     /// No longer read.
     Deprecated { successor: &'static str },
@@ -189,6 +189,19 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "max_answer_mb"], between(1, 4_096)),
     setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
     setting(&["upstreams", ANY, "fallback"], TEXTS),
+    setting(&["mcp", "servers", ANY, "command"], Kind::Command),
+    setting(&["mcp", "servers", ANY, "args"], TEXTS),
+    setting(&["mcp", "servers", ANY, "env", ANY], Kind::Text),
+    setting(&["mcp", "servers", ANY, "url"], Kind::Url),
+    setting(&["mcp", "servers", ANY, "token_env"], Kind::Variable),
+    setting(
+        &["mcp", "servers", ANY, "era"],
+        Kind::Choice(&["auto", "legacy", "modern"]),
+    ),
+    setting(&["mcp", "servers", ANY, "timeout_secs"], SECONDS),
+    setting(&["mcp", "servers", ANY, "open_timeout_secs"], SECONDS),
+    setting(&["mcp", "servers", ANY, "allow_tools"], Kind::Patterns),
+    setting(&["mcp", "servers", ANY, "deny_tools"], Kind::Patterns),
     restriction(&["restrictions", "disallowed_tools"]),
     restriction(&["restrictions", "deny_read"]),
     restriction(&["restrictions", "deny_write"]),

@@ -10,7 +10,7 @@ const HIDDEN: &str = "***";
 
 /// The configuration as TOML, with the origin of each value as a comment where that is wanted.
 ///
-/// Values of environment variables for backends are hidden.
+/// Values of environment variables for backends and MCP servers are hidden.
 #[must_use]
 pub fn render_toml(loaded: &Loaded, with_origins: bool) -> String {
     let mut writer = Writer {
@@ -26,7 +26,7 @@ pub fn render_toml(loaded: &Loaded, with_origins: bool) -> String {
 
 /// The configuration as JSON; with origins, as `{"config": …, "origins": {"KEY": …}}`.
 ///
-/// Values of environment variables for backends are hidden.
+/// Values of environment variables for backends and MCP servers are hidden.
 #[must_use]
 pub fn render_json(loaded: &Loaded, with_origins: bool) -> Value {
     let config = shown(loaded);
@@ -39,11 +39,13 @@ pub fn render_json(loaded: &Loaded, with_origins: bool) -> Value {
 
 fn shown(loaded: &Loaded) -> Value {
     let mut config = serde_json::to_value(&loaded.config).unwrap_or_default();
-    let backends = config.get_mut("backends").and_then(Value::as_object_mut);
-    for backend in backends.into_iter().flat_map(Map::values_mut) {
-        let env = backend.get_mut("env").and_then(Value::as_object_mut);
-        for value in env.into_iter().flat_map(Map::values_mut) {
-            *value = json!(HIDDEN);
+    for group in ["/backends", "/mcp/servers"] {
+        let group = config.pointer_mut(group).and_then(Value::as_object_mut);
+        for started in group.into_iter().flat_map(Map::values_mut) {
+            let env = started.get_mut("env").and_then(Value::as_object_mut);
+            for value in env.into_iter().flat_map(Map::values_mut) {
+                *value = json!(HIDDEN);
+            }
         }
     }
     config

@@ -143,7 +143,7 @@ impl Walk<'_> {
         match (setting, value.get_ref()) {
             (Some(setting), _) => self.leaf(setting, value, path),
             (None, DeValue::Table(table)) => {
-                if let [_, ANY] = pattern.as_slice() {
+                if let [_, ANY] | ["mcp", "servers", ANY] = pattern.as_slice() {
                     self.named_table(table, key, path);
                 }
                 self.table(table, path, pattern);
@@ -209,7 +209,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A backend, upstream, policy, price table or emulation: it is there even when nothing is set
+    /// A backend, upstream, MCP server, policy, price table or emulation: it is there even when nothing is set
     /// in it, and where it has a type, that decides which keys it has.
     fn named_table(&mut self, table: &DeTable<'_>, key: Range<usize>, path: &[String]) {
         let Some(group) = path.first() else { return };
@@ -221,6 +221,9 @@ impl Walk<'_> {
         self.push(path, json!({}), key.clone(), Vec::new());
         for (_, keys) in REQUIRED.iter().filter(|(table, _)| table == group) {
             self.require(keys, table, path, &key);
+        }
+        if group == "mcp" {
+            return self.one_place(table, key, path);
         }
         let variants = || VARIANTS.iter().filter(|variant| variant.table == group);
         let names: Vec<_> = variants().map(|variant| variant.name).collect();
@@ -254,6 +257,23 @@ impl Walk<'_> {
         ) && let Some(problem) = check::post_processing(&capability)
         {
             self.report(problem, path, tag.span());
+        }
+    }
+
+    /// An MCP server is a program or an address.
+    fn one_place(&mut self, table: &DeTable<'_>, key: Range<usize>, path: &[String]) {
+        let name = dotted(path);
+        match (table.get_key_value("command"), table.get_key_value("url")) {
+            (Some(_), Some((url, _))) => {
+                let message = format!("`{name}` has both a `command` and a `url`");
+                let twice = Diagnostic::error(Problem::InvalidValue, message);
+                self.report(twice, path, url.span());
+            }
+            (None, None) => {
+                let message = format!("`{name}` has neither a `command` nor a `url`");
+                self.missing(message, None, path, key);
+            }
+            _ => {}
         }
     }
 
@@ -302,7 +322,7 @@ impl Walk<'_> {
         };
         // A rule that is not read leaves a run freer than somebody meant it to be.
         let unknown = match table.first().map(String::as_str) {
-            Some("policies" | "restrictions" | "prices") => {
+            Some("policies" | "restrictions" | "prices" | "mcp") => {
                 Diagnostic::error(Problem::UnknownKey, message)
             }
             _ => self.problems.ignored(Problem::UnknownKey, message),

@@ -1,5 +1,5 @@
-//! The Model Context Protocol without any I/O: capabilities, versions, messages, both ends of a
-//! connection, the gate between them and the negotiation of many servers with one client.
+//! The Model Context Protocol: a core without any I/O, serving clients, being a client, and a gateway
+//! between many servers and one client.
 //!
 //! The protocol has two eras. Up to 2025-11-25 a connection begins with `initialize`, by which both
 //! ends say once what they can do. Since 2026-07-28 every request says it again and nothing is
@@ -11,6 +11,12 @@
 //!   each. What is not declared does not leave, in neither direction.
 //! - [`RpcRefusal`] is the exact answer to what may not come.
 //! - [`negotiate`] says flag by flag what a client gets from the servers behind this end.
+//!
+//! None of these does any I/O. On top of them:
+//!
+//! - A [`McpSession`] answers a client; [`serve_lines`] and [`McpHttp`] carry its messages.
+//! - An [`McpUpstream`] is a connection with a server, over pipes or HTTP.
+//! - A [`McpGateway`] shows many servers as one.
 //!
 //! A transport reads bytes into a [`Message`] and hands it to a lifecycle:
 //!
@@ -51,6 +57,7 @@
 mod capabilities;
 mod digest;
 mod gate;
+mod gateway;
 mod headers;
 mod lifecycle;
 pub mod message;
@@ -58,8 +65,10 @@ mod meta;
 mod method;
 mod negotiate;
 mod refusal;
+mod serve;
 mod state;
 mod subscription;
+mod upstream;
 mod version;
 
 pub use capabilities::{
@@ -69,6 +78,7 @@ pub use capabilities::{
     validate_feature,
 };
 pub use gate::{Closed, Gate, Occasion};
+pub use gateway::{GatewayServer, McpGateway};
 pub use headers::{
     McpHeaders, check_headers, decode_header, encode_header, header_version, name_header,
 };
@@ -85,8 +95,16 @@ pub use negotiate::{
     route_names,
 };
 pub use refusal::{RpcRefusal, code, code_in};
+pub use serve::{
+    Change, ClientHandle, ConnectionOptions, ForeignError, HttpOptions, McpAnswer, McpBody,
+    McpConnection, McpFuture, McpHttp, McpSession, NoAnswer, ServedCall, Watch, serve_lines,
+};
 pub use state::{Binding, StateFault, StateKey};
 pub use subscription::SubscriptionFilter;
+pub use upstream::{
+    AnswerMark, HttpServer, McpUpstream, McpUpstreamError, Pending, ProgramServer, ServerAddress,
+    UpstreamEvent, programs_ended,
+};
 pub use version::{
     Era, ProtocolVersion, UnsupportedVersion, VersionSpan, answer_initialize, choose, newest,
     validate_protocol_version,

@@ -298,7 +298,7 @@ impl Asked {
         let (id, _) = waiting.find(|(_, (_, until))| now >= *until)?;
         let id = id.clone();
         let (method, _) = self.waiting.remove(&id)?;
-        let send = cancelled(&id);
+        let send = cancelled(&id, "no answer in time");
         Some(Next::Lapse { id, method, send })
     }
 
@@ -307,13 +307,13 @@ impl Asked {
     }
 }
 
-fn cancelled(id: &RequestId) -> String {
+fn cancelled(id: &RequestId, reason: &str) -> String {
     let mut params = Writer::default();
     params.begin_object();
     params.key("requestId");
     params.raw(&id.to_json());
     params.key("reason");
-    params.string("no answer in time");
+    params.string(reason);
     params.end_object();
     message::notification(Method::Cancelled.as_str(), Some(params.text()))
 }

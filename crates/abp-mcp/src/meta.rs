@@ -6,6 +6,7 @@ use abp_json::{Kind, View, Writer};
 
 use crate::capabilities::ClientCapabilities;
 use crate::message::RequestId;
+use crate::method::Method;
 use crate::refusal::RpcRefusal;
 use crate::subscription::SubscriptionFilter;
 use crate::version::ProtocolVersion;
@@ -15,10 +16,10 @@ pub(crate) const META: &str = "_meta";
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-const RESULT_TYPE: &str = "resultType";
+pub(crate) const RESULT_TYPE: &str = "resultType";
 const COMPLETE: &str = "\"complete\"";
 
 /// A program that speaks the protocol, by the name it gives itself.
@@ -184,21 +185,27 @@ pub(crate) fn stamp_params(
         (CLIENT_CAPABILITIES, &capabilities.to_json()),
         (CLIENT_INFO, client.to_json()),
     ];
-    stamped(params, None, &stamps)
+    stamped(params, &[], &stamps)
 }
 
 /// A modern result: what is given, with its type, who gives it, and the subscription it ends.
 pub(crate) fn stamp_result(
+    answered: Method,
     result: View<'_>,
     server: &Implementation,
     subscription: Option<&RequestId>,
 ) -> String {
-    let is_typed = result.get(RESULT_TYPE).is_some();
-    let result_type = (!is_typed).then_some((RESULT_TYPE, COMPLETE));
+    // What is kept how long is said for everything that may be kept; here, not at all.
+    let mut members = vec![(RESULT_TYPE, COMPLETE)];
+    let is_complete = result_type(result).as_deref() == Some("complete");
+    if answered.may_be_kept() && is_complete {
+        members.extend([("ttlMs", "0"), ("cacheScope", "\"private\"")]);
+    }
+    members.retain(|(key, _)| result.get(key).is_none());
     let id = subscription.map(RequestId::to_json);
     let mut stamps = vec![(SERVER_INFO, server.to_json())];
     stamps.extend(id.as_deref().map(|id| (SUBSCRIPTION_ID, id)));
-    stamped(Some(result), result_type, &stamps)
+    stamped(Some(result), &members, &stamps)
 }
 
 /// The stamps of a modern result of our own, as its last members.
@@ -214,14 +221,14 @@ pub(crate) fn write_result_stamps(out: &mut Writer, server: &Implementation) {
 
 /// The parameters of a notification, with the subscription it is told on.
 pub(crate) fn tag_subscription(params: Option<View<'_>>, id: &RequestId) -> String {
-    stamped(params, None, &[(SUBSCRIPTION_ID, &id.to_json())])
+    stamped(params, &[], &[(SUBSCRIPTION_ID, &id.to_json())])
 }
 
 /// The parameters that say what a subscription tells.
 pub(crate) fn acknowledgement(filter: &SubscriptionFilter, id: &RequestId) -> String {
     let notifications = filter.to_json();
-    let member = Some(("notifications", notifications.as_str()));
-    stamped(None, member, &[(SUBSCRIPTION_ID, &id.to_json())])
+    let members = [("notifications", notifications.as_str())];
+    stamped(None, &members, &[(SUBSCRIPTION_ID, &id.to_json())])
 }
 
 /// Who a modern result says it comes from.
@@ -237,14 +244,10 @@ pub(crate) fn result_type(result: View<'_>) -> Option<String> {
     }
 }
 
-fn stamped(
-    object: Option<View<'_>>,
-    member: Option<(&str, &str)>,
-    stamps: &[(&str, &str)],
-) -> String {
+fn stamped(object: Option<View<'_>>, members: &[(&str, &str)], stamps: &[(&str, &str)]) -> String {
     let mut out = Writer::default();
     out.begin_object();
-    if let Some((key, json)) = member {
+    for (key, json) in members {
         out.key(key);
         out.raw(json);
     }
@@ -264,7 +267,7 @@ fn stamped(
 }
 
 /// Copies the members of an object but some, byte for byte.
-fn copy(out: &mut Writer, object: Option<View<'_>>, but: &[&str]) {
+pub(crate) fn copy(out: &mut Writer, object: Option<View<'_>>, but: &[&str]) {
     for (key, value) in object.into_iter().flat_map(View::entries) {
         let is_left_out = key.as_str().is_some_and(|key| but.contains(&&*key));
         if !is_left_out {

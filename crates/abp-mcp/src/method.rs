@@ -249,6 +249,12 @@ impl Method {
         )
     }
 
+    /// Whether clients may keep its result for a while, since 2026-07-28.
+    #[must_use]
+    pub const fn may_be_kept(self) -> bool {
+        self.listed_member().is_some() || matches!(self, Self::ResourcesRead)
+    }
+
     /// The member of an empty result, for the methods that list something a server may lack.
     #[must_use]
     pub const fn listed_member(self) -> Option<&'static str> {

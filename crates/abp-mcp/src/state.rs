@@ -66,6 +66,16 @@ impl StateKey {
         Self(block)
     }
 
+    /// A key that only this process has.
+    ///
+    /// # Errors
+    /// Fails where the system gives no random bytes.
+    pub fn random() -> std::io::Result<Self> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(std::io::Error::other)?;
+        Ok(Self::new(secret))
+    }
+
     /// Seals a state until an end, counted from the Unix epoch.
     #[must_use]
     pub fn seal(&self, binding: &Binding<'_>, state: &str, end: Duration) -> String {

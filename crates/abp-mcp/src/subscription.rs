@@ -106,7 +106,7 @@ impl SubscriptionFilter {
     }
 
     /// A change may be told for what is below a resource.
-    fn covers(&self, uri: &str) -> bool {
+    pub(crate) fn covers(&self, uri: &str) -> bool {
         self.uris.iter().any(|asked| {
             let below = uri.strip_prefix(asked.as_str());
             below.is_some_and(|below| {

@@ -128,7 +128,8 @@ fn the_templates_load_without_a_word() {
 fn what_is_shown_hides_secrets_and_names_origins() {
     let loaded = load_text(
         "port = 9\n[backends.a]\ntype = 'sidecar'\ncommand = 'x'\n\
-         env = { HOST = 'not-to-be-shown' }\n",
+         env = { HOST = 'not-to-be-shown' }\n\
+         [mcp.servers.b]\ncommand = 'y'\nenv = { HOST = 'not-to-be-shown' }\n",
         false,
     );
     let text = render_toml(&loaded, true);

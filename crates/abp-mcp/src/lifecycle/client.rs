@@ -7,8 +7,8 @@ use std::time::Duration;
 use abp_json::{Tape, View};
 
 use super::{
-    Agreement, Asked, Breach, Call, CallAnswer, ClientOffer, Next, NoResult, Settled, cancelled_id,
-    object, refuse,
+    Agreement, Asked, Breach, Call, CallAnswer, ClientOffer, Next, NoResult, Settled, cancelled,
+    cancelled_id, object, refuse,
 };
 use crate::capabilities::ServerCapabilities;
 use crate::gate::{Closed, Occasion};
@@ -219,10 +219,21 @@ impl ClientLifecycle {
         let agreement = self.agreement().ok_or(Closed::NotOpen)?;
         agreement.gate.request(Side::Client, method, view)?;
         let stamped = self.offer.stamp(agreement.version, view);
-        let id = self.asked.add(method, now + self.timeouts.request);
+        let until = match method {
+            // It is answered when nothing more is told.
+            Method::SubscriptionsListen => Duration::MAX,
+            _ => now + self.timeouts.request,
+        };
+        let id = self.asked.add(method, until);
         let params = stamped.as_deref().or(params);
         let text = message::request(&id, method.as_str(), params);
         Ok((id, text))
+    }
+
+    /// Waits no longer for the answer to a request; this says so to the server.
+    pub fn cancel(&mut self, id: &RequestId) -> Option<String> {
+        self.asked.waiting.remove(id)?;
+        Some(cancelled(id, "nobody waits any more"))
     }
 
     /// Tells the server something.

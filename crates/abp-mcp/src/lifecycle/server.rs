@@ -116,6 +116,23 @@ impl ServerLifecycle {
         }
     }
 
+    /// What was agreed on for a request that is being served.
+    #[must_use]
+    pub fn agreement_served(&self, id: &RequestId) -> Option<Arc<Agreement>> {
+        let serving = self.serving.get(id)?;
+        Some(Arc::clone(&serving.agreement))
+    }
+
+    /// Whether a request is a subscription, which ends when the client says so.
+    pub(crate) fn is_subscription(&self, id: &RequestId) -> bool {
+        let serving = self.serving.get(id);
+        serving.is_some_and(|serving| serving.filter.is_some())
+    }
+
+    pub(crate) fn era_served(&self, id: &RequestId) -> Option<Era> {
+        Some(self.serving.get(id)?.agreement.version.era())
+    }
+
     /// Whether several messages may come as one array.
     #[must_use]
     pub fn batches(&self) -> Batches {
@@ -486,7 +503,7 @@ impl ServerLifecycle {
             return Ok(message::result(id, result));
         }
         let subscription = serving.filter.as_ref().map(|_| id);
-        let stamped = meta::stamp_result(view, &self.offer.info, subscription);
+        let stamped = meta::stamp_result(serving.method, view, &self.offer.info, subscription);
         Ok(message::result(id, &stamped))
     }
 }

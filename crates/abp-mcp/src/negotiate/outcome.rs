@@ -148,6 +148,20 @@ impl Emulation {
     }
 }
 
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NobodyDeclares => "nobody declares it",
+            Self::ClientVersion => "the client's version does not have it",
+            Self::ServerVersions => "no server's version has it",
+            Self::NotRouted => "it is not passed on",
+            Self::NoServer => "only the client declares it",
+            Self::NotDeclaredByClient => "only servers declare it",
+            Self::SettingsDiffer => "servers have it with different settings",
+        })
+    }
+}
+
 impl fmt::Display for AnyFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,6 +10,8 @@ mod documented;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod headers;
 #[cfg(test)]
 mod messages;
@@ -17,6 +19,8 @@ mod messages;
 mod negotiation;
 #[cfg(test)]
 mod rounds;
+#[cfg(test)]
+mod serve;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -1,0 +1,260 @@
+//! A server that is a program: its standard streams, and leaving nothing of it behind.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sidecar_kit::{Decoder, Launcher, ProcessSpec, ResourceLimits, SidecarProcess};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::{McpUpstreamError, UpstreamShared};
+use crate::message::MESSAGE_LIMITS;
+
+/// How many messages may wait for a server that reads slowly.
+const QUEUE: usize = 256;
+/// How long a server may take to end by itself, and then after it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+/// The longest part of a line that a server wrote to standard error.
+const SHOWN: usize = 400;
+/// Variables that every server gets. No secret is among them.
+const PASSED_ON: [&str; 9] = [
+    "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+];
+
+/// How many programs have not ended.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+const STEP: Duration = Duration::from_millis(10);
+
+/// Waits until every program that was started here has ended, but not for longer than this.
+pub async fn programs_ended(limit: Duration) {
+    let mut waited = Duration::ZERO;
+    while RUNNING.load(Ordering::Relaxed) > 0 && waited < limit {
+        tokio::time::sleep(STEP).await;
+        waited += STEP;
+    }
+}
+
+/// A program that is a server.
+#[derive(Clone, Debug)]
+pub struct ProgramServer {
+    /// The program: a name on the search path, or a path.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What is added to its environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it works.
+    pub directory: PathBuf,
+    /// Who starts it.
+    pub launcher: Launcher,
+}
+
+/// Ends a program when its connection is closed.
+pub(super) struct Keeper {
+    process: SidecarProcess,
+    /// Done when nobody writes to the program any more.
+    closed: oneshot::Receiver<()>,
+}
+
+type Streams = (tokio::process::ChildStdout, ClosingWriter, Keeper);
+
+/// The program's standard input; its end is told to the keeper.
+pub(super) struct ClosingWriter {
+    stdin: tokio::net::unix::pipe::Sender,
+    _closing: oneshot::Sender<()>,
+}
+
+impl ProgramServer {
+    pub(super) async fn start(&self) -> Result<Streams, McpUpstreamError> {
+        let inherited = std::env::vars_os().filter(|(name, _)| {
+            name.to_str()
+                .is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with("LC_"))
+        });
+        let given = self.env.iter();
+        let given = given.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let spec = ProcessSpec {
+            program: self.command.clone().into(),
+            args: self.args.iter().map(Into::into).collect(),
+            env: inherited.chain(given).collect(),
+            directory: self.directory.clone(),
+            launcher: self.launcher.clone(),
+            limits: ResourceLimits::default(),
+        };
+        let spawned = SidecarProcess::spawn(&spec).await;
+        let (process, pipes) =
+            spawned.map_err(|error| McpUpstreamError::Unreachable(error.to_string()))?;
+        tokio::spawn(drain(pipes.stderr, self.command.clone()));
+        let (closing, closed) = oneshot::channel();
+        let writer = ClosingWriter {
+            stdin: pipes.stdin,
+            _closing: closing,
+        };
+        Ok((pipes.stdout, writer, Keeper { process, closed }))
+    }
+}
+
+impl Keeper {
+    /// Waits in the background for the connection to be closed, and then sees to it that the program
+    /// and all it started end.
+    pub(super) fn keep_until_closed(self) {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            self.see_to_its_end().await;
+            RUNNING.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    async fn see_to_its_end(mut self) {
+        tokio::select! {
+            _ = &mut self.closed => {}
+            _ = self.process.exited() => return,
+        }
+        if tokio::time::timeout(GRACE, self.process.exited())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        self.process.terminate().await;
+        if tokio::time::timeout(GRACE, self.process.exited())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        self.process.kill().await;
+        self.process.exited().await;
+    }
+}
+
+/// Writes messages. A server that does not read makes nobody wait for longer than the queue is full.
+pub(crate) struct LineWriter {
+    sender: mpsc::Sender<String>,
+    writing: AbortHandle,
+}
+
+impl LineWriter {
+    pub(super) fn new(mut writer: impl AsyncWrite + Send + Unpin + 'static) -> Self {
+        let (sender, mut texts) = mpsc::channel::<String>(QUEUE);
+        let writing = tokio::spawn(async move {
+            while let Some(mut text) = texts.recv().await {
+                text.push('\n');
+                let written = writer.write_all(text.as_bytes()).await;
+                if written.is_err() || writer.flush().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            sender,
+            writing: writing.abort_handle(),
+        }
+    }
+
+    /// Sends a message. What finds the queue full is lost: its request runs into its deadline.
+    pub(super) fn send(&self, text: String) {
+        if self.sender.try_send(text).is_err() {
+            tracing::warn!(target: "abp.mcp", "a server does not read what it is sent");
+        }
+    }
+
+    /// Closes the stream, whatever waits to be written.
+    pub(super) fn close(&self) {
+        self.writing.abort();
+    }
+}
+
+/// Reads messages until the stream ends, which ends the connection.
+pub(super) fn read_lines(
+    mut reader: impl AsyncRead + Send + Unpin + 'static,
+    shared: Weak<UpstreamShared>,
+) {
+    tokio::spawn(async move {
+        let why = read_to_end(&mut reader, &shared).await;
+        if let Some(shared) = shared.upgrade() {
+            shared.end(&McpUpstreamError::Ended(why));
+        }
+    });
+}
+
+async fn read_to_end(
+    reader: &mut (impl AsyncRead + Unpin),
+    shared: &Weak<UpstreamShared>,
+) -> String {
+    let mut decoder = Decoder::new(MESSAGE_LIMITS.max_bytes);
+    loop {
+        let size = match reader.read_buf(decoder.buffer()).await {
+            Ok(size) => size,
+            Err(error) => return error.to_string(),
+        };
+        loop {
+            match decoder.take() {
+                Ok(Some(lines)) => {
+                    for (_, line) in lines.iter() {
+                        let Some(shared) = shared.upgrade() else {
+                            return String::new();
+                        };
+                        shared.receive(line.as_bytes(), None).await;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return error.to_string(),
+            }
+        }
+        if size == 0 {
+            return "the server closed its end".to_owned();
+        }
+    }
+}
+
+/// Reads what a server writes to standard error, lest it block.
+async fn drain(stderr: impl AsyncRead + Unpin, command: String) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut limited = (&mut reader).take(64 * 1024);
+        match limited.read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text: String = String::from_utf8_lossy(&line)
+                    .trim_end()
+                    .chars()
+                    .take(SHOWN)
+                    .collect();
+                tracing::debug!(target: "abp.mcp", server = command, "{text}");
+            }
+        }
+    }
+}
+
+impl AsyncWrite for ClosingWriter {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::pin::Pin::new(&mut self.stdin).poll_write(context, bytes)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.stdin).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.stdin).poll_shutdown(context)
+    }
+}

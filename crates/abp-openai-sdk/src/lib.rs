@@ -7,7 +7,9 @@
 
 mod dialect;
 mod lowering;
+mod manifest;
 mod stream;
-mod wire;
+pub mod wire;
 
 pub use dialect::{ChatCodec, Flavour, ModelFamily, OPENAI, OpenAiCodec, ReasoningForm};
+pub use manifest::manifest;

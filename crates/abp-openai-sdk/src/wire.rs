@@ -1,9 +1,41 @@
-//! The vendor's words: roles, reasons, errors, and the members that no other dialect has.
+//! The vendor's words: roles, reasons, errors, and the members that no other dialect has; and its
+//! documents as types, for those who write requests and read answers in Rust.
+//!
+//! Types are as open as the vendor is: what has no member of its own is kept in `extra` or in a
+//! variant `Other`, and is written back as it was read.
+
+mod chat;
+mod chat_answer;
+mod error;
+mod read;
+mod response_event;
+mod responses;
 
 use std::borrow::Cow;
 
 use abp_core::ir::{IrErrorKind, IrFinishReason, IrRole};
 use abp_dialect::{Dialect, WireFamily};
+
+pub use chat::{
+    ChatCompletionRequest, ChatMessage, Content, ContentPart, FunctionCall, FunctionDefinition,
+    ImageUrl, JsonSchemaFormat, ResponseFormat, Role, Stop, StreamOptions, Tool, ToolCall,
+    ToolChoice,
+};
+pub use chat_answer::{
+    ChatCompletion, ChatCompletionChunk, Choice, ChoiceDelta, ChunkChoice, CompletionTokensDetails,
+    CompletionUsage, FinishReason, FunctionCallDelta, PromptTokensDetails, ToolCallDelta,
+};
+pub use error::{ErrorObject, ErrorResponse, Model, ModelList};
+pub use response_event::{
+    ResponseItemEvent, ResponseSnapshot, ResponseStreamEvent, ResponseTextDelta,
+};
+pub use responses::{
+    DeletedResponse, Response, ResponseContent, ResponseFunctionCall, ResponseInput, ResponseItem,
+    ResponseMessage, ResponsePart, ResponseRequest, ResponseStatus, ResponseTool, ResponseUsage,
+};
+
+/// Members that have no type of their own, by name. They are sent, and kept, as they are.
+pub type Extra = serde_json::Map<String, serde_json::Value>;
 
 /// Members of a request that are OpenAI's alone, or that Responses has in the same meaning.
 pub(crate) const REQUEST_MEMBERS: &[&str] = &[

@@ -165,7 +165,7 @@ impl MessageStreamEvent {
     pub fn text(&self) -> &str {
         match self {
             Self::ContentBlockDelta {
-                delta: ContentDelta::TextDelta { text },
+                delta: ContentDelta::TextDelta { text, .. },
                 ..
             } => text,
             _ => "",
@@ -181,21 +181,33 @@ pub enum ContentDelta {
     TextDelta {
         /// The text.
         text: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// JSON of a call's arguments.
     InputJsonDelta {
         /// The JSON, cut anywhere.
         partial_json: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// Thoughts.
     ThinkingDelta {
         /// The thoughts.
         thinking: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// The proof that the thoughts are the model's own.
     SignatureDelta {
         /// The proof.
         signature: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// Anything else.
     #[serde(untagged)]

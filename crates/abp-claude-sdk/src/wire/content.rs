@@ -143,7 +143,10 @@ impl ContentBlock {
     /// An image at an address.
     pub fn image_url(url: impl Into<String>) -> Self {
         Self::Image {
-            source: Source::Url { url: url.into() },
+            source: Source::Url {
+                url: url.into(),
+                extra: Extra::new(),
+            },
             extra: Extra::new(),
         }
     }
@@ -177,11 +180,17 @@ pub enum Source {
         media_type: String,
         /// It, in base64.
         data: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// It is at an address.
     Url {
         /// The address.
         url: String,
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// Anything else.
     #[serde(untagged)]
@@ -193,6 +202,7 @@ impl Source {
         Self::Base64 {
             media_type: media_type.into(),
             data: data.into(),
+            extra: Extra::new(),
         }
     }
 }

@@ -258,7 +258,11 @@ pub enum ToolChoice {
         extra: Extra,
     },
     /// Never.
-    None,
+    None {
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
+    },
     /// Anything else.
     #[serde(untagged)]
     Other(Value),
@@ -277,6 +281,14 @@ impl ToolChoice {
     #[must_use]
     pub fn any() -> Self {
         Self::Any {
+            extra: Extra::new(),
+        }
+    }
+
+    /// Never.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::None {
             extra: Extra::new(),
         }
     }
@@ -309,7 +321,11 @@ pub enum Thinking {
         extra: Extra,
     },
     /// It does not.
-    Disabled,
+    Disabled {
+        /// Everything else.
+        #[serde(flatten)]
+        extra: Extra,
+    },
     /// Anything else.
     #[serde(untagged)]
     Other(Value),

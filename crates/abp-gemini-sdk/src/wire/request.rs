@@ -102,6 +102,15 @@ impl From<Vec<Content>> for CountTokensRequest {
     }
 }
 
+impl From<GenerateContentRequest> for CountTokensRequest {
+    fn from(request: GenerateContentRequest) -> Self {
+        Self {
+            generate_content_request: Some(request),
+            ..Self::default()
+        }
+    }
+}
+
 /// What somebody says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Content {
@@ -182,6 +191,7 @@ impl Part {
             inline_data: Some(Blob {
                 mime_type: mime_type.into(),
                 data: base64.into(),
+                extra: Extra::new(),
             }),
             ..Self::default()
         }
@@ -208,17 +218,20 @@ impl Part {
 }
 
 /// A file itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blob {
     /// Its media type.
     pub mime_type: String,
     /// It, in base64.
     pub data: String,
+    /// Everything else.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// A file somewhere else.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileData {
     /// Its media type.
@@ -226,6 +239,9 @@ pub struct FileData {
     pub mime_type: Option<String>,
     /// Where it is.
     pub file_uri: String,
+    /// Everything else.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// A call of a function.

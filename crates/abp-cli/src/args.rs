@@ -1,5 +1,10 @@
 //! The command line.
 
+mod keys;
+mod launch;
+mod mcp;
+mod present;
+mod serve;
 mod sidecar;
 mod translate;
 
@@ -7,6 +12,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
+pub(crate) use launch::{Agent, LaunchArgs};
+pub(crate) use mcp::{McpArgs, McpCommand, NegotiateArgs};
+pub(crate) use present::{ClientKind, PresentArgs};
+pub(crate) use serve::ServeArgs;
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
 
@@ -45,6 +55,16 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Command {
     /// Run a task on a backend.
     Run(Box<RunArgs>),
+    /// Serve the vendors' own endpoints in front of any upstream.
+    Serve(ServeArgs),
+    /// Start an agent that asks its models through the gateway.
+    Launch(Box<LaunchArgs>),
+    /// Make, list and revoke the keys of the gateway's callers.
+    Keys(KeysArgs),
+    /// List the models that the gateway serves.
+    Models(ModelsArgs),
+    /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
+    Mcp(McpArgs),
     /// List the backends and what they can do.
     Backends(BackendsArgs),
     /// List runs and show one.
@@ -61,6 +81,8 @@ pub(crate) enum Command {
     Translate(TranslateArgs),
     /// Show what survives between dialects, feature by feature.
     Matrix(MatrixArgs),
+    /// Show a recorded run as a client would get it: a web page, a terminal, a voice.
+    Present(PresentArgs),
     /// Check or start a program that is to be a backend.
     Sidecar(SidecarArgs),
     /// Print a JSON schema.
@@ -87,7 +109,8 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:\n  abp run --task \"say hello\"\n  \
 abp run --order order.json --require streaming:native --json\n  \
 abp run --task \"fix the tests\" --backend auto --policy policy.json --dry-run\n  \
-abp run --task \"nightly cleanup\" --idempotency-key cleanup-2026-11-16")]
+abp run --task \"nightly cleanup\" --idempotency-key cleanup-2026-11-16\n  \
+abp run --task \"say hello\" --backend upstream:mock")]
 pub(crate) struct RunArgs {
     /// What is to be done.
     #[arg(long, value_name = "TEXT", required_unless_present = "order")]
@@ -95,7 +118,8 @@ pub(crate) struct RunArgs {
     /// A work order to start from; `-` reads standard input. Other flags override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) order: Option<PathBuf>,
-    /// The backend, or `auto` for whichever fits best [default: the configured one, else mock].
+    /// The backend, `upstream:NAME` for a configured upstream, or `auto` for whichever fits best
+    /// [default: the configured one, else mock].
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
     /// The model; the backend's default when omitted.
@@ -270,6 +294,10 @@ pub(crate) struct BackendsArgs {
     #[command(flatten)]
     pub(crate) host: HostArgs,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  abp models --json")]
+pub(crate) struct ModelsArgs {}
 
 #[derive(Debug, Args)]
 #[command(

@@ -2,6 +2,7 @@
 
 mod args;
 mod cmd;
+mod gateway;
 mod input;
 mod live;
 mod order;
@@ -10,6 +11,7 @@ mod prompt;
 mod render;
 mod session;
 mod text;
+mod upstreams;
 
 use std::process::ExitCode;
 
@@ -29,19 +31,21 @@ fn main() -> ExitCode {
     start_logging(&global);
     let mut output = Output::new(global.json);
     let status = match dispatch(command, &global, &mut output) {
-        Ok(status) => status.code(),
+        Ok(status) => status,
         Err(error) => report(&error, &mut output),
     };
     ExitCode::from(status)
 }
 
-fn dispatch(
-    command: Command,
-    global: &GlobalArgs,
-    output: &mut Output,
-) -> Result<ExitStatus, AbpError> {
-    match command {
+fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Result<u8, AbpError> {
+    let status = match command {
+        // Its exit status is the agent's.
+        Command::Launch(args) => return cmd::launch::run(&args, global, output),
         Command::Run(args) => cmd::run::run(&args, global, output),
+        Command::Serve(args) => cmd::serve::run(&args, global, output),
+        Command::Keys(args) => cmd::keys::run(&args, global, output),
+        Command::Models(_) => cmd::models::run(global, output),
+        Command::Mcp(args) => cmd::mcp::run(&args, global, output),
         Command::Backends(args) => cmd::backends::run(&args, global, output),
         Command::Runs(args) => cmd::runs::run(&args, global, output),
         Command::Diff(args) => cmd::stage::run(Decision::Diff, &args, global, output),
@@ -50,6 +54,7 @@ fn dispatch(
         Command::Validate(args) => cmd::validate::run(&args, output),
         Command::Translate(args) => cmd::translate::run(&args, output),
         Command::Matrix(args) => cmd::matrix::run(&args, output),
+        Command::Present(args) => cmd::present::run(&args, output),
         Command::Sidecar(args) => cmd::sidecar::run(&args, output),
         Command::Schema(args) => cmd::schema::run(&args, output),
         Command::Inspect(args) => cmd::inspect::run(&args, output),
@@ -60,7 +65,8 @@ fn dispatch(
         Command::Doctor(_) => cmd::doctor::run(global, output),
         Command::Completion(args) => Ok(cmd::shell::completion(&args, output)),
         Command::Man(args) => cmd::shell::man(&args, output),
-    }
+    };
+    status.map(ExitStatus::code)
 }
 
 /// Tells of an error in the form asked for; its code decides the exit status.

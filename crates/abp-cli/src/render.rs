@@ -122,6 +122,7 @@ fn describe(kind: &AgentEventKind) -> Option<String> {
                 from,
                 to,
                 reason,
+                ..
             } = adaptation;
             dim(&format!("adapted {event}: {from} → {to} ({reason})"))
         }

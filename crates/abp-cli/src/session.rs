@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_mock::{MockBackend, MockScript};
-use abp_config::{BackendConfig, Config, Loaded, Override, SettingOrigin, Sources, load, render};
+use abp_config::{BackendConfig, Config, Loaded, Override, Sources, load, render};
 use abp_core::PolicyProfile;
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
 use abp_runtime::{PriceTable, Runtime, RuntimeOptions};
 use abp_sidecar_sdk::{Place, built_in_hosts, register_sidecars};
+use abp_store::{Store, StoreOptions};
 
 use crate::args::GlobalArgs;
 use crate::input;
 use crate::output::Output;
+use crate::upstreams::{self, UpstreamBackend};
 
 /// The backend of a run that nobody chose one for.
 const DEFAULT_BACKEND: &str = "mock";
@@ -49,9 +51,6 @@ impl Session {
         if !loaded.warnings.is_empty() {
             output.diagnostics(&render(&loaded.warnings, output.is_coloured()));
         }
-        for unread in unread_settings(&loaded) {
-            output.warn(&unread);
-        }
         Ok(Self {
             loaded,
             scripts: read,
@@ -62,9 +61,21 @@ impl Session {
         &self.loaded.config
     }
 
-    /// The backends: the embedded one, configured ones, and those of scripts.
+    /// The store of the state directory.
+    pub(crate) async fn store(&self) -> Result<Store, AbpError> {
+        Ok(Store::open(&self.config().state_dir, StoreOptions::default()).await?)
+    }
+
+    /// The backends: the embedded one, upstreams, configured ones, and those of scripts.
     pub(crate) fn registry(&self) -> Result<BackendRegistry, AbpError> {
+        self.registry_with(&upstreams::backends(self.config(), None)?)
+    }
+
+    fn registry_with(&self, upstreams: &[UpstreamBackend]) -> Result<BackendRegistry, AbpError> {
         let mut registry = BackendRegistry::with_embedded();
+        for upstream in upstreams {
+            registry.register(Arc::clone(&upstream.backend));
+        }
         register_sidecars(&mut registry, self.config(), &Place::of_this_program());
         for (name, backend) in &self.config().backends {
             let BackendConfig::Mock { script, priority } = backend else {
@@ -112,10 +123,14 @@ impl Session {
         self.config().policies.get(name).cloned()
     }
 
-    /// The prices of a file, or the configured ones.
-    pub(crate) fn prices(&self, file: Option<&PathBuf>) -> Result<PriceTable, AbpError> {
+    /// The prices of a file, or those configured for a backend.
+    pub(crate) fn prices(
+        &self,
+        file: Option<&PathBuf>,
+        backend: &str,
+    ) -> Result<PriceTable, AbpError> {
         let Some(path) = file else {
-            return Ok(self.configured_prices());
+            return Ok(self.configured_prices(backend));
         };
         let prices: PriceTable = input::strict(path, ErrorCode::ConfigInvalid)?;
         if let Some(model) = prices.first_invalid() {
@@ -128,15 +143,13 @@ impl Session {
         Ok(prices)
     }
 
-    fn configured_prices(&self) -> PriceTable {
-        let mut prices = PriceTable::default();
+    fn configured_prices(&self, backend: &str) -> PriceTable {
         let config = self.config();
-        let table = config
-            .default_prices
-            .as_ref()
-            .and_then(|name| config.prices.get(name));
+        let usual = || config.prices.get(config.default_prices.as_ref()?).cloned();
+        let table = upstreams::prices(config, backend).or_else(usual);
+        let mut prices = PriceTable::default();
         for (model, price) in table.into_iter().flatten() {
-            prices.set(model, *price);
+            prices.set(model, price);
         }
         prices
     }
@@ -148,35 +161,36 @@ impl Session {
         })
     }
 
-    /// A runtime over all of that.
-    pub(crate) fn runtime(&self, prices: PriceTable) -> Result<Runtime, AbpError> {
+    /// A runtime for looking at what was run, and deciding about it.
+    pub(crate) fn archive(&self) -> Result<Runtime, AbpError> {
+        self.runtime(PriceTable::default(), None)
+    }
+
+    /// A runtime over all of that, for runs that ask for a model.
+    pub(crate) fn runtime(
+        &self,
+        prices: PriceTable,
+        model: Option<&str>,
+    ) -> Result<Runtime, AbpError> {
+        let upstreams = upstreams::backends(self.config(), model)?;
+        let targets = upstreams.iter().filter_map(|upstream| {
+            let name = upstream.backend.descriptor().name.clone();
+            Some((name, upstream.target.clone()?))
+        });
         let options = RuntimeOptions {
             state_dir: self.config().state_dir.clone(),
             prices,
             planning: PlanSettings {
                 emulation: self.config().emulation_config(),
-                ..PlanSettings::default()
+                models: targets.collect(),
             },
         };
         let records = abp_host::records::directory(&self.config().state_dir);
         if let Err(error) = abp_host::records::sweep(&records) {
             tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");
         }
-        Ok(Runtime::new(self.registry()?, options))
+        Ok(Runtime::new(self.registry_with(&upstreams)?, options))
     }
-}
-
-/// Settings that were set and that nothing in this release reads: they wait for the daemon.
-pub(crate) fn unread_settings(loaded: &Loaded) -> Vec<String> {
-    ["bind_address", "port"]
-        .iter()
-        .filter_map(|key| match loaded.origins.get(*key) {
-            None | Some(SettingOrigin::Default) => None,
-            Some(origin) => Some(format!(
-                "{origin}: {key} has no effect, this release has no daemon"
-            )),
-        })
-        .collect()
 }
 
 /// Where the configuration of this process comes from.
@@ -184,7 +198,7 @@ pub(crate) fn sources(global: &GlobalArgs) -> Sources {
     let mut sources = Sources::of_process(global.config.clone());
     let built_in = built_in_hosts().iter().map(|host| host.name);
     sources.known_backends = built_in
-        .chain([DEFAULT_BACKEND])
+        .chain([DEFAULT_BACKEND, upstreams::MOCK_BACKEND])
         .map(str::to_owned)
         .collect();
     if let Some(state_dir) = &global.state_dir {

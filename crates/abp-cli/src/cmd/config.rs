@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{ConfigArgs, ConfigCommand, GlobalArgs, InitArgs};
 use crate::output::{GOOD, Output};
-use crate::session::{sources, unread_settings};
+use crate::session::sources;
 
 pub(crate) fn run(
     args: &ConfigArgs,
@@ -28,12 +28,7 @@ fn check(strict: bool, global: &GlobalArgs, output: &mut Output) -> Result<ExitS
     let mut sources = sources(global);
     sources.strict = strict;
     let (diagnostics, valid, files) = match load(&sources) {
-        Ok(loaded) => {
-            for unread in unread_settings(&loaded) {
-                output.warn(&unread);
-            }
-            (loaded.warnings, true, loaded.files)
-        }
+        Ok(loaded) => (loaded.warnings, true, loaded.files),
         Err(errors) => (errors.diagnostics, false, Vec::new()),
     };
     let status = if valid {

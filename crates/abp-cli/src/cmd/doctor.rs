@@ -1,5 +1,7 @@
 //! `abp doctor`: what this machine gives, and what stands in the way.
 
+mod gateway;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -11,7 +13,7 @@ use serde_json::json;
 
 use crate::args::GlobalArgs;
 use crate::output::{BAD, GOOD, NOTE, Output};
-use crate::session::Session;
+use crate::session::{Session, block_on};
 use crate::text::one_line;
 
 /// Below this, staging is likely to fail.
@@ -21,7 +23,7 @@ const EARLIEST_UNIX_SECONDS: u64 = 1_767_225_600;
 
 #[derive(Debug, Serialize)]
 struct Check {
-    name: &'static str,
+    name: String,
     status: Status,
     detail: String,
 }
@@ -36,10 +38,20 @@ enum Status {
     Failed,
 }
 
+impl Check {
+    fn new(name: impl Into<String>, status: Status, detail: String) -> Self {
+        Self {
+            name: name.into(),
+            status,
+            detail,
+        }
+    }
+}
+
 pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
     let state_dir = &session.config().state_dir;
-    let checks = [
+    let mut checks = vec![
         state_directory(state_dir),
         disk(state_dir),
         kernel(),
@@ -48,6 +60,9 @@ pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus
         git(),
         clock(),
     ];
+    checks.extend(block_on(async {
+        Ok(gateway::checks(session.config()).await)
+    })?);
     let failed = checks.iter().any(|check| check.status == Status::Failed);
     if output.is_json() {
         output.json(&json!({ "ok": !failed, "checks": checks }))?;
@@ -109,11 +124,7 @@ fn state_directory(state_dir: &Path) -> Check {
             format!("{} cannot be written: {error}", place.display()),
         ),
     };
-    Check {
-        name: "state directory",
-        status,
-        detail,
-    }
+    Check::new("state directory", status, detail)
 }
 
 fn disk(state_dir: &Path) -> Check {
@@ -129,11 +140,7 @@ fn disk(state_dir: &Path) -> Check {
         }
         Err(error) => (Status::Failed, format!("cannot be read: {error}")),
     };
-    Check {
-        name: "disk",
-        status,
-        detail,
-    }
+    Check::new("disk", status, detail)
 }
 
 /// Everything in a workspace is opened so that no link leads out of it; the kernel must know how.
@@ -156,11 +163,7 @@ fn kernel() -> Check {
             format!("Linux {release}, openat2 does not work: {error}"),
         ),
     };
-    Check {
-        name: "kernel",
-        status,
-        detail,
-    }
+    Check::new("kernel", status, detail)
 }
 
 fn process_handles() -> Check {
@@ -172,11 +175,7 @@ fn process_handles() -> Check {
         Ok(_) => (Status::Ok, "pidfd works".to_owned()),
         Err(error) => (Status::Warning, format!("pidfd does not work: {error}")),
     };
-    Check {
-        name: "processes",
-        status,
-        detail,
-    }
+    Check::new("processes", status, detail)
 }
 
 fn user_namespaces() -> Check {
@@ -192,11 +191,7 @@ fn user_namespaces() -> Check {
             format!("user namespaces cannot be judged: {error}"),
         ),
     };
-    Check {
-        name: "namespaces",
-        status,
-        detail,
-    }
+    Check::new("namespaces", status, detail)
 }
 
 fn git() -> Check {
@@ -215,11 +210,7 @@ fn git() -> Check {
         ),
         Err(error) => (Status::Warning, format!("git is not there: {error}")),
     };
-    Check {
-        name: "git",
-        status,
-        detail,
-    }
+    Check::new("git", status, detail)
 }
 
 fn clock() -> Check {
@@ -234,9 +225,5 @@ fn clock() -> Check {
     } else {
         (Status::Ok, format!("{} seconds since 1970", now.as_secs()))
     };
-    Check {
-        name: "clock",
-        status,
-        detail,
-    }
+    Check::new("clock", status, detail)
 }

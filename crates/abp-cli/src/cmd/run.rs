@@ -22,6 +22,7 @@ use crate::prompt;
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
+use crate::upstreams;
 
 /// What `--json` prints, and `--jsonl` prints last.
 #[derive(Debug, Serialize)]
@@ -50,9 +51,11 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
-    let order = order::build(args, &session, output)?;
+    let mut order = order::build(args, &session, output)?;
     let backend = session.backend(args.backend.as_deref())?;
-    let runtime = session.runtime(session.prices(args.limits.prices.as_ref())?)?;
+    upstreams::settle_model(session.config(), &backend, &mut order.config);
+    let prices = session.prices(args.limits.prices.as_ref(), &backend)?;
+    let runtime = session.runtime(prices, order.config.model.as_deref())?;
     if args.dry_run {
         let plan = runtime.plan(&backend, order)?;
         show_plan(&plan, output)?;

@@ -302,7 +302,13 @@ fn stream_through(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let mut source = input::open(&args.file)?;
-    let mut translator = ByteTranslator::new(from, args.to, &Exchange::default(), &options(args))?;
+    let mut translator = ByteTranslator::new(
+        from,
+        args.to,
+        &Exchange::default(),
+        abp_dialect::sse::SseForm::Events,
+        &options(args),
+    )?;
     let mut piece = vec![0; PIECE];
     let mut out = Vec::new();
     loop {

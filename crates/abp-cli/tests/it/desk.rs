@@ -55,6 +55,7 @@ impl Desk {
             .current_dir(self.directory.path())
             .env_remove("ABP_HOME")
             .env_remove("ABP_CONFIG")
+            .env_remove("ABP_LISTEN")
             .env("HOME", self.directory.path().join("home"))
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("RUST_LOG")

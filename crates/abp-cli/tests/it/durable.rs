@@ -414,17 +414,6 @@ fn configuration_is_checked_shown_and_obeyed() {
         "the configured price stops the run"
     );
 
-    desk.write("daemon.toml", "port = 9000\n");
-    for command in [
-        &["config", "check"][..],
-        &["run", "--task", "t", "--dry-run"],
-    ] {
-        let told = desk
-            .abp(&[command, &["--config", "daemon.toml"]].concat())
-            .stderr;
-        assert!(told.contains("daemon.toml:1: port has no effect"), "{told}");
-    }
-
     desk.write("broken.toml", "default_backend = 7\nstate_dri = \"x\"\n");
     let broken = desk.abp(&["config", "check", "--strict", "--config", "broken.toml"]);
     assert_eq!(broken.status, 2);

@@ -15,10 +15,22 @@ mod first_run;
 #[cfg(test)]
 mod hosts;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
+mod launch;
+#[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod plans;
+#[cfg(test)]
+mod present;
+#[cfg(test)]
+mod served;
 #[cfg(test)]
 mod sidecar;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod translate;
+#[cfg(test)]
+mod upstreams;

@@ -1,0 +1,118 @@
+//! Whether the gateway could serve: its address, its key, and the vendors behind it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use abp_backend_core::{ModelCall, ModelOperation, Upstream as _};
+use abp_config::{Config, UpstreamConfig};
+use abp_daemon::{http_upstream, operator_key, operator_key_file};
+use abp_dialect::WireFamily;
+use abp_error::AbpError;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use tokio::net::TcpListener;
+
+use super::{Check, Status};
+use crate::gateway::{is_at, reachable};
+
+/// The longest a vendor may take to answer an empty request.
+const LONGEST_ANSWER_SECS: u32 = 10;
+
+/// All of it; the vendors are asked at the same time.
+pub(super) async fn checks(config: &Config) -> Vec<Check> {
+    let asked: Vec<_> = config
+        .upstreams
+        .iter()
+        .map(|(name, upstream)| tokio::spawn(vendor(name.clone(), upstream.clone())))
+        .collect();
+    let mut checks = vec![address(config).await, key_file(config)];
+    for check in asked {
+        // A check that panicked has told so on standard error.
+        checks.extend(check.await);
+    }
+    checks
+}
+
+async fn address(config: &Config) -> Check {
+    let configured = SocketAddr::new(config.bind_address, config.port);
+    let listened = std::env::var("ABP_LISTEN").ok();
+    let address = listened.and_then(|text| text.parse().ok());
+    let address: SocketAddr = address.unwrap_or(configured);
+    let open = !address.ip().is_loopback() && config.server.tls_cert.is_none();
+    let bound = TcpListener::bind(address).await;
+    let (status, detail) = match bound {
+        Ok(_) if open => (
+            Status::Warning,
+            format!("{address} is for other machines, too, and there is no certificate"),
+        ),
+        Ok(_) => (Status::Ok, format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if is_at(&reachable(address).to_string()).await {
+                (Status::Ok, format!("a gateway listens on {address}"))
+            } else {
+                let detail = format!("something else listens on {address}; see --listen");
+                (Status::Warning, detail)
+            }
+        }
+        Err(error) => (
+            Status::Warning,
+            format!("{address} cannot be listened on: {error}"),
+        ),
+    };
+    Check::new("gateway", status, detail)
+}
+
+fn key_file(config: &Config) -> Check {
+    let file = operator_key_file(config);
+    let shown = file.display();
+    let (status, detail) = if file.symlink_metadata().is_err() {
+        (Status::Ok, format!("{shown} will be made"))
+    } else {
+        match operator_key(&file) {
+            Ok(_) => (Status::Ok, format!("{shown} is for its owner alone")),
+            Err(error) => (Status::Failed, error.message().to_owned()),
+        }
+    };
+    Check::new("gateway key", status, detail)
+}
+
+/// Asks a vendor nothing, the way it is asked everything: whoever answers, whatever it says, can be
+/// reached, and says what it thinks of the key.
+async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
+    config.first_byte_timeout_secs = config.first_byte_timeout_secs.min(LONGEST_ANSWER_SECS);
+    let asked = ask(&name, &config).await;
+    let key = match (&config.api_key_env, &config.api_key_file) {
+        (Some(variable), _) => format!("the key in {variable}"),
+        (None, Some(file)) => format!("the key in {}", file.display()),
+        (None, None) => "no key".to_owned(),
+    };
+    let place = &config.base_url;
+    let (status, detail) = match asked {
+        Err(error) => (Status::Failed, format!("{place}: {}", error.message())),
+        Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            (Status::Failed, format!("{place} does not take {key}"))
+        }
+        // Gemini's address names a model, which is not there either.
+        Ok(StatusCode::NOT_FOUND) if config.dialect.family() != WireFamily::GenerateContent => {
+            let detail = format!("{place} answers 404: is it the right address?");
+            (Status::Warning, detail)
+        }
+        Ok(status) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            (Status::Warning, format!("{place} answers {status}"))
+        }
+        Ok(_) => (Status::Ok, format!("{place} answers, with {key}")),
+    };
+    Check::new(format!("upstream {name}"), status, detail)
+}
+
+async fn ask(name: &str, config: &UpstreamConfig) -> Result<StatusCode, AbpError> {
+    let call = ModelCall {
+        dialect: config.dialect,
+        operation: ModelOperation::Generate { stream: false },
+        model: "none".to_owned(),
+        query: None,
+        headers: HeaderMap::new(),
+        body: Bytes::from_static(b"{}"),
+    };
+    Ok(http_upstream(name, config)?.send(call).await?.status)
+}

@@ -1,0 +1,104 @@
+//! The configured MCP servers behind one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_config::{Config, McpEra, McpServerConfig};
+use abp_error::{AbpError, ErrorCode};
+use abp_glob::GlobList;
+use abp_host::Launcher;
+use abp_mcp::{
+    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, McpSession,
+    ProgramServer, ProtocolVersion, ServerAddress, VersionSpan,
+};
+use secrecy::SecretString;
+
+pub(super) const INSTRUCTIONS: &str = "Several MCP servers as one. A tool that two of them have \
+carries the name of its server and two underscores in front.";
+/// How long a server may take to say whether it needs a handshake.
+const PROBE: Duration = Duration::from_secs(5);
+/// How long servers may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The gateway of this process.
+pub(super) struct OpenGateway {
+    gateway: McpGateway,
+}
+
+pub(super) fn open(config: &Config) -> Result<OpenGateway, AbpError> {
+    if config.mcp.servers.is_empty() {
+        let message = "no MCP server is configured; name one under [mcp.servers]";
+        return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
+    }
+    let servers = config.mcp.servers.iter();
+    let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
+    let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
+    Ok(OpenGateway {
+        gateway: McpGateway::new(servers?, info),
+    })
+}
+
+impl OpenGateway {
+    pub(super) fn session(&self) -> Arc<dyn McpSession> {
+        self.gateway.session("")
+    }
+
+    /// Closes what is open, and waits a moment for programs to end by themselves.
+    pub(super) async fn close(self) {
+        self.gateway.close();
+        drop(self.gateway);
+        abp_mcp::programs_ended(GRACE).await;
+    }
+}
+
+fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpError> {
+    let invalid = |problem: String| {
+        let message = format!("mcp.servers.{name}: {problem}");
+        AbpError::new(ErrorCode::ConfigInvalid, message)
+    };
+    let globs =
+        |patterns: &[String]| GlobList::new(patterns).map_err(|error| invalid(error.to_string()));
+    let span = match config.era {
+        McpEra::Auto => VersionSpan::ALL,
+        McpEra::Legacy => VersionSpan::LEGACY,
+        McpEra::Modern => VersionSpan::MODERN,
+    };
+    let versions = ProtocolVersion::ALL.into_iter();
+    let open_timeout = Duration::from_secs(config.open_timeout_secs.into());
+    Ok(GatewayServer {
+        name: name.to_owned(),
+        address: address(config).map_err(invalid)?,
+        versions: versions.filter(|one| span.contains(*one)).collect(),
+        timeouts: ClientTimeouts {
+            probe: PROBE.min(open_timeout / 2),
+            initialize: open_timeout,
+            request: Duration::from_secs(config.timeout_secs.into()),
+        },
+        open_timeout,
+        allow_tools: globs(&config.allow_tools)?,
+        deny_tools: globs(&config.deny_tools)?,
+    })
+}
+
+fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
+    if let Some(command) = &config.command {
+        let directory = std::env::current_dir().map_err(|error| error.to_string())?;
+        return Ok(ServerAddress::Program(ProgramServer {
+            command: command.clone(),
+            args: config.args.clone(),
+            env: config.env.clone(),
+            directory,
+            launcher: Launcher::this_program(),
+        }));
+    }
+    let url = config.url.clone().ok_or("it has no address")?;
+    let bearer = match &config.token_env {
+        Some(variable) => {
+            let token = std::env::var(variable);
+            let token = token.map_err(|_| format!("{variable} holds no token"))?;
+            Some(SecretString::from(token))
+        }
+        None => None,
+    };
+    Ok(ServerAddress::Http(HttpServer { url, bearer }))
+}

@@ -1,0 +1,153 @@
+//! The backplane as an MCP server: who answers which request.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use abp_error::{AbpError, ErrorCode};
+use abp_mcp::{
+    Agreement, Change, ClientCapabilities, ClientHandle, McpAnswer, McpFuture, McpSession, Method,
+    ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, Watch,
+};
+use abp_runtime::Runtime;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+
+use super::runs::Runs;
+use crate::session::Session;
+
+pub(super) const INSTRUCTIONS: &str = "Runs agents on tasks. abp_run starts one and returns its id; \
+abp_status tells how it is, the resources abp://runs/{id}/events, diff and receipt what came of it. \
+Changes to files are proposals until a person applies them with `abp apply`.";
+/// How many changes may wait for somebody who is told of them.
+const CHANGES: usize = 256;
+
+/// The backplane, for the one client of this process.
+pub(super) struct AbpServer {
+    pub(super) session: Session,
+    /// For looking at what was run.
+    pub(super) archive: Runtime,
+    pub(super) runs: Runs,
+    /// Runs work on directories below this one.
+    pub(super) root: PathBuf,
+    pub(super) changes: broadcast::Sender<Change>,
+}
+
+/// What a tool gives: a value, or an error that a model can read.
+pub(super) type ToolResult = Result<Value, AbpError>;
+
+impl AbpServer {
+    pub(super) fn new(session: Session) -> Result<Arc<Self>, AbpError> {
+        let archive = session.archive()?;
+        let root = std::env::current_dir().and_then(std::fs::canonicalize);
+        let root = root.map_err(|error| {
+            AbpError::new(ErrorCode::Internal, "the directory cannot be read").with_source(error)
+        })?;
+        Ok(Arc::new(Self {
+            session,
+            archive,
+            runs: Runs::default(),
+            root,
+            changes: broadcast::channel(CHANGES).0,
+        }))
+    }
+
+    /// Cancels what is still going on and waits for it to end.
+    pub(super) async fn finish(&self) {
+        self.runs.finish().await;
+    }
+
+    async fn answer(&self, call: ServedCall, client: ClientHandle) -> McpAnswer {
+        let params = call.params.as_deref().unwrap_or("{}");
+        let params: Map<String, Value> = match serde_json::from_str(params) {
+            Ok(params) => params,
+            Err(error) => return McpAnswer::invalid(error.to_string()),
+        };
+        if params.contains_key("cursor") {
+            return McpAnswer::invalid("no list has a second page");
+        }
+        match call.method {
+            Method::ToolsList => result(&json!({ "tools": super::tools::all() })),
+            Method::ToolsCall => self.call_tool(&params, &client).await,
+            Method::ResourcesList => told(self.list_resources().await),
+            Method::ResourceTemplatesList => result(&super::resources::templates()),
+            Method::ResourcesRead => self.read_resource(&params).await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => result(&json!({})),
+            other => McpAnswer::internal(format!("{other} is not served")),
+        }
+    }
+
+    async fn call_tool(&self, params: &Map<String, Value>, client: &ClientHandle) -> McpAnswer {
+        let name = params.get("name").and_then(Value::as_str);
+        let Some(name) = name else {
+            return McpAnswer::invalid("a call needs the name of a tool");
+        };
+        let empty = Map::new();
+        let arguments = match params.get("arguments") {
+            None => &empty,
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return McpAnswer::invalid("arguments is not an object"),
+        };
+        let token = params
+            .get("_meta")
+            .and_then(|meta| meta.get("progressToken"));
+        match self.tool(name, arguments, token, client).await {
+            Some(given) => result(&tool_result(given)),
+            None => McpAnswer::invalid(format!("there is no tool {name:?}")),
+        }
+    }
+}
+
+impl McpSession for AbpServer {
+    fn capabilities<'a>(
+        &'a self,
+        _client: &'a ClientCapabilities,
+        _version: Option<ProtocolVersion>,
+    ) -> McpFuture<'a, ServerCapabilities> {
+        let flags = [
+            ServerFlag::Tools,
+            ServerFlag::ResourcesSubscribe,
+            ServerFlag::ResourcesListChanged,
+        ];
+        Box::pin(async move { ServerCapabilities::of(flags) })
+    }
+
+    fn serve(&self, call: ServedCall, client: ClientHandle) -> McpFuture<'_, McpAnswer> {
+        Box::pin(self.answer(call, client))
+    }
+
+    fn changes(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+
+    fn told(&self, _method: Method, _client: ClientHandle) {}
+
+    fn watch(&self, _client: &Arc<Agreement>, _uris: &BTreeSet<String>) -> Watch {
+        // Every change is told; the connection knows who asked for it.
+        None
+    }
+}
+
+/// What a tool gave, for programs and for models. An error is a result too: a model can do better.
+fn tool_result(given: ToolResult) -> Value {
+    let (value, is_error) = match given {
+        Ok(value) => (value, false),
+        Err(error) => (json!({ "error": error.to_dto() }), true),
+    };
+    json!({
+        "content": [{ "type": "text", "text": value.to_string() }],
+        "structuredContent": value,
+        "isError": is_error,
+    })
+}
+
+fn told(listed: ToolResult) -> McpAnswer {
+    match listed {
+        Ok(value) => result(&value),
+        Err(error) => McpAnswer::internal(error.to_string()),
+    }
+}
+
+pub(super) fn result(value: &Value) -> McpAnswer {
+    McpAnswer::Result(value.to_string())
+}

@@ -1,0 +1,118 @@
+//! `abp serve`: the gateway, until it is told to stop.
+
+use std::net::SocketAddr;
+
+use abp_daemon::{Server, gateway, harden, operator_key, operator_key_file, server_options};
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_gateway::key_hash;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{GlobalArgs, ServeArgs};
+use crate::output::{DIM, Output, STRONG};
+use crate::session::{Session, block_on};
+
+pub(crate) fn run(
+    args: &ServeArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    harden();
+    let session = Session::open(global, &[], output)?;
+    let config = session.config();
+    let mut options = server_options(config, args.listen);
+    options.insecure_bind = args.insecure_bind;
+    block_on(async {
+        let gateway = gateway(config).await?;
+        let key_file = args.key_file.clone();
+        let key_file = key_file.unwrap_or_else(|| operator_key_file(config));
+        let key = operator_key(&key_file)?;
+        let operator = key_hash(key.expose_secret().as_bytes());
+        gateway.reload_keys(Some(operator)).await?;
+        let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
+        let secure = options.tls.is_some();
+        let server = Server::bind(gateway, options).await?;
+        let address = server
+            .local_addr()
+            .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
+        let shutdown = stop_signal()?;
+        let started = Started {
+            address,
+            secure,
+            key: key.expose_secret(),
+            key_file: &key_file.display().to_string(),
+            upstreams: &upstreams,
+        };
+        started.tell(output)?;
+        server.run(operator, shutdown).await;
+        Ok(ExitStatus::Success)
+    })
+}
+
+/// Done when the process is told to stop.
+fn stop_signal() -> Result<impl Future<Output = ()>, AbpError> {
+    let hear = |kind| {
+        signal(kind).map_err(|error| {
+            AbpError::new(ErrorCode::Internal, "signals cannot be heard").with_source(error)
+        })
+    };
+    let mut terminate = hear(SignalKind::terminate())?;
+    let mut interrupt = hear(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// What a person needs to know to use the server.
+struct Started<'s> {
+    address: SocketAddr,
+    secure: bool,
+    key: &'s str,
+    key_file: &'s str,
+    upstreams: &'s [String],
+}
+
+impl Started<'_> {
+    fn tell(&self, output: &mut Output) -> Result<(), AbpError> {
+        let scheme = if self.secure { "https" } else { "http" };
+        let base = format!("{scheme}://{}", self.address);
+        if output.is_json() {
+            return output.json(&json!({
+                "listening": base,
+                "key": self.key,
+                "key_file": self.key_file,
+                "upstreams": self.upstreams,
+            }));
+        }
+        let key = self.key;
+        let lines = [
+            format!("{STRONG}listening{STRONG:#}  {base}"),
+            format!(
+                "{STRONG}key{STRONG:#}        {key}  {DIM}{}{DIM:#}",
+                self.key_file
+            ),
+            format!("{STRONG}upstreams{STRONG:#}  {}", self.upstreams.join(", ")),
+            String::new(),
+            format!("{DIM}# OpenAI SDKs{DIM:#}"),
+            format!("export OPENAI_BASE_URL={base}/v1 OPENAI_API_KEY={key}"),
+            format!("{DIM}# Anthropic SDKs, Claude Code{DIM:#}"),
+            format!("export ANTHROPIC_BASE_URL={base} ANTHROPIC_API_KEY={key}"),
+            format!("{DIM}# Google Gen AI SDKs, Gemini CLI{DIM:#}"),
+            format!("export GOOGLE_GEMINI_BASE_URL={base} GEMINI_API_KEY={key}"),
+            format!("{DIM}# or by hand{DIM:#}"),
+            format!(
+                "curl {base}/v1/chat/completions -H \"authorization: Bearer {key}\" \
+                 -H 'content-type: application/json' \
+                 -d '{{\"model\":\"mock\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
+            ),
+        ];
+        for line in lines {
+            output.line(&line);
+        }
+        Ok(())
+    }
+}

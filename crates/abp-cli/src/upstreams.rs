@@ -1,0 +1,222 @@
+//! The upstreams: which models they serve, and each of them as a backend of runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session, Upstream};
+use abp_backend_http::ModelBackend;
+use abp_backend_mock::MockModel;
+use abp_config::{Config, UpstreamConfig};
+use abp_core::{Capability, CapabilityManifest, ModelPrice, RuntimeConfig, SupportLevel};
+use abp_daemon::http_upstream;
+use abp_dialect::Dialect;
+use abp_error::AbpError;
+use abp_plan::ModelTarget;
+use serde::Serialize;
+
+/// What the name of an upstream's backend begins with.
+const PREFIX: &str = "upstream:";
+/// The embedded upstream, and the model it always serves.
+const MOCK: &str = "mock";
+/// The embedded upstream as a backend.
+pub(crate) const MOCK_BACKEND: &str = "upstream:mock";
+/// Upstreams are chosen only where nothing else is as good.
+const PRIORITY: u32 = 0;
+/// What the embedded model costs by the million tokens, in and out, so that budgets can be tried.
+const MOCK_RATE: f64 = 1.0;
+/// What the embedded model can do.
+const MOCK_CAN: [Capability; 6] = [
+    Capability::Streaming,
+    Capability::SystemMessage,
+    Capability::MaxTokens,
+    Capability::StopSequences,
+    Capability::ToolUse,
+    Capability::StructuredOutputJsonSchema,
+];
+
+/// A model that the gateway serves.
+#[derive(Debug, Serialize)]
+pub(crate) struct Served<'c> {
+    /// What callers call it, or a pattern for such names.
+    pub(crate) name: &'c str,
+    pub(crate) upstream: &'c str,
+    /// The dialects that the upstream speaks.
+    pub(crate) dialects: Vec<Dialect>,
+    /// What the vendor calls it, where that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) vendor_name: Option<&'c str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) price: Option<ModelPrice>,
+}
+
+/// The models that are served, in the order of their upstreams, the embedded one last.
+pub(crate) fn served(config: &Config) -> Vec<Served<'_>> {
+    let mut models = Vec::new();
+    for (name, upstream) in &config.upstreams {
+        let plain = upstream.models.iter().map(|model| (model, None));
+        let plain = plain.filter(|(model, _)| !upstream.aliases.contains_key(*model));
+        let renamed = upstream
+            .aliases
+            .iter()
+            .map(|(model, vendor)| (model, Some(vendor)));
+        for (model, vendor) in plain.chain(renamed) {
+            models.push(Served {
+                name: model,
+                upstream: name,
+                dialects: vec![upstream.dialect],
+                vendor_name: vendor.map(String::as_str),
+                price: price(config, upstream, vendor.unwrap_or(model)),
+            });
+        }
+    }
+    let others = if config.upstreams.is_empty() {
+        "*"
+    } else {
+        "mock-*"
+    };
+    models.extend([MOCK, others].map(|name| Served {
+        name,
+        upstream: MOCK,
+        dialects: Dialect::ALL.to_vec(),
+        vendor_name: None,
+        price: Some(mock_price()),
+    }));
+    models
+}
+
+/// The first model that is served by a name, and not by a pattern.
+pub(crate) fn first_served(config: &Config) -> &str {
+    let names = served(config).into_iter().map(|model| model.name);
+    names.into_iter().find(is_plain).unwrap_or(MOCK)
+}
+
+fn is_plain(name: &&str) -> bool {
+    !name.contains(['*', '?', '[', '{'])
+}
+
+fn price(config: &Config, upstream: &UpstreamConfig, model: &str) -> Option<ModelPrice> {
+    let table = config.prices.get(upstream.prices.as_ref()?)?;
+    table.get(model).or_else(|| table.get("*")).copied()
+}
+
+fn mock_price() -> ModelPrice {
+    ModelPrice {
+        input_usd_per_mtok: MOCK_RATE,
+        output_usd_per_mtok: MOCK_RATE,
+        ..ModelPrice::default()
+    }
+}
+
+/// The prices of an upstream's backend, where it has its own.
+pub(crate) fn prices(config: &Config, backend: &str) -> Option<BTreeMap<String, ModelPrice>> {
+    if backend == MOCK_BACKEND {
+        return Some(BTreeMap::from([("*".to_owned(), mock_price())]));
+    }
+    let table = configured(config, backend)?.prices.as_ref()?;
+    config.prices.get(table).cloned()
+}
+
+/// Settles which model a run on an upstream asks for: it is named as its vendor names it and, where
+/// nobody named one, it is the first that the upstream serves by name.
+pub(crate) fn settle_model(config: &Config, backend: &str, asked: &mut RuntimeConfig) {
+    let served = configured(config, backend);
+    // A vendor's request names its model itself.
+    if asked.model.is_none() && asked.abp_setting("request").is_none() {
+        let is_mock = backend == MOCK_BACKEND;
+        let first = served.and_then(|upstream| {
+            let mut names = upstream.models.iter().chain(upstream.aliases.keys());
+            names.find(|name| is_plain(&name.as_str())).cloned()
+        });
+        asked.model = first.or_else(|| is_mock.then(|| MOCK.to_owned()));
+    }
+    let aliases = served.map(|upstream| &upstream.aliases);
+    let vendor_name = |name: &String| aliases?.get(name).cloned();
+    if let Some(name) = asked.model.as_ref().and_then(vendor_name) {
+        asked.model = Some(name);
+    }
+}
+
+fn configured<'c>(config: &'c Config, backend: &str) -> Option<&'c UpstreamConfig> {
+    config.upstreams.get(backend.strip_prefix(PREFIX)?)
+}
+
+/// An upstream as a backend, and what a plan has to know to write requests for it.
+#[derive(Debug)]
+pub(crate) struct UpstreamBackend {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) target: Option<ModelTarget>,
+}
+
+/// Every upstream as a backend. What they can do is told for `model`.
+///
+/// # Errors
+/// Fails where an upstream could not be used even with a key.
+pub(crate) fn backends(
+    config: &Config,
+    model: Option<&str>,
+) -> Result<Vec<UpstreamBackend>, AbpError> {
+    let native = |capability| (capability, SupportLevel::Native);
+    let mock = ModelBackend::new(
+        Arc::new(MockModel::new()),
+        MOCK_CAN.map(native).into(),
+        PRIORITY,
+    );
+    let mut backends = vec![usable(mock)];
+    for (name, upstream) in &config.upstreams {
+        let abilities = abp_translate::manifest(upstream.dialect, model);
+        backends.push(match http_upstream(name, upstream) {
+            Ok(upstream) => usable(over(upstream, abilities)),
+            Err(problem) => {
+                let bare = UpstreamConfig {
+                    api_key_env: None,
+                    api_key_file: None,
+                    ca_file: None,
+                    ..upstream.clone()
+                };
+                let model = over(http_upstream(name, &bare)?, abilities);
+                let target = model.target();
+                let backend = Arc::new(Unusable { model, problem });
+                UpstreamBackend { backend, target }
+            }
+        });
+    }
+    Ok(backends)
+}
+
+fn over(upstream: impl Upstream + 'static, abilities: CapabilityManifest) -> ModelBackend {
+    ModelBackend::new(Arc::new(upstream), abilities, PRIORITY)
+}
+
+fn usable(model: ModelBackend) -> UpstreamBackend {
+    UpstreamBackend {
+        target: model.target(),
+        backend: Arc::new(model),
+    }
+}
+
+/// An upstream that lacks its key or its certificates. It is there, and says so when it is opened.
+struct Unusable {
+    model: ModelBackend,
+    problem: AbpError,
+}
+
+impl Backend for Unusable {
+    fn descriptor(&self) -> &BackendDescriptor {
+        self.model.descriptor()
+    }
+
+    fn open(&self, _: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
+        let problem = AbpError::new(self.problem.code(), self.problem.message());
+        Box::pin(async move { Err(problem) })
+    }
+}
+
+impl fmt::Debug for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unusable")
+            .field("model", &self.model)
+            .field("problem", &self.problem)
+            .finish()
+    }
+}

@@ -1,5 +1,6 @@
 //! Benchmarks by name, one module each.
 
+mod gateway;
 mod json;
 mod run;
 mod sidecar;
@@ -7,13 +8,18 @@ mod staging;
 mod store;
 mod translate;
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 
 use crate::output::say;
-pub(crate) use sidecar::run_if_sidecar;
 
 /// A new benchmark is a module of this one and a line here.
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "gateway",
+        run: gateway::run,
+    },
     Bench {
         name: "json",
         run: json::run,
@@ -43,6 +49,11 @@ const BENCHES: &[Bench] = &[
 struct Bench {
     name: &'static str,
     run: fn() -> Result<()>,
+}
+
+/// Plays a part in a benchmark where this process was started for it.
+pub(crate) fn run_if_role() -> Option<ExitCode> {
+    sidecar::run_if_sidecar().or_else(gateway::run_if_role)
 }
 
 pub(crate) fn start(name: &str) -> Result<()> {

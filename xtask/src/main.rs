@@ -2,6 +2,7 @@
 //!
 //! Everything CI runs is one of these or plain cargo, so that it can be run the same way by hand.
 
+mod agents;
 mod bench;
 mod corpus;
 mod output;
@@ -40,6 +41,10 @@ enum Task {
     Test,
     /// Let the vendors' own SDKs read translated answers.
     Sdk,
+    /// Let the vendors' own SDKs talk through the gateway.
+    Gateway,
+    /// Run real agents through the gateway; not part of `test`, because they take 2 GB.
+    Agents,
     /// Run one benchmark; use `cargo run --release -p xtask -- bench <NAME>`.
     Bench {
         /// The benchmark.
@@ -57,8 +62,8 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    // The benchmark of sidecars starts this program again, as launcher and as sidecar.
-    if let Some(done) = abp_host::run_if_launcher().or_else(bench::run_if_sidecar) {
+    // Benchmarks start this program again: as launcher, as sidecar, as a server.
+    if let Some(done) = abp_host::run_if_launcher().or_else(bench::run_if_role) {
         return done;
     }
     run(Args::parse().task).unwrap_or_else(|error| {
@@ -73,7 +78,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Schema { check: false } => schema::write()?,
         Task::Tidy => tidy::run()?,
         Task::Test => return test::run(),
-        Task::Sdk => return sdk::run(),
+        Task::Sdk => return sdk::TRANSLATION.run(),
+        Task::Gateway => return sdk::GATEWAY.run(),
+        Task::Agents => return agents::run(),
         Task::Bench { name } => bench::start(&name)?,
         Task::Corpus { folder, show } => return corpus::run(folder, show),
     }

@@ -1,0 +1,207 @@
+// `openai`: Chat Completions and Responses.
+
+'use strict';
+
+const OpenAI = require('openai');
+const { zodResponseFormat, zodTextFormat } = require('openai/helpers/zod');
+const { dataUrl, forecast, parameters, seen, withMode } = require('./seen.cjs');
+
+class Client {
+  constructor(url, key) {
+    this.client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
+  }
+
+  async models({ model }) {
+    const names = [];
+    for await (const found of this.client.models.list()) names.push(found.id);
+    return { names: names.sort(), one: (await this.client.models.retrieve(model)).id };
+  }
+}
+
+class Chat extends Client {
+  request({ model, system, history = [], prompt, image, settings }) {
+    const picture = () => ({ type: 'image_url', image_url: { url: dataUrl(image) } });
+    const content = image ? [{ type: 'text', text: prompt }, picture()] : prompt;
+    const { max_tokens: max_completion_tokens, ...others } = settings;
+    const messages = [
+      ...(system ? [{ role: 'system', content: system }] : []),
+      ...history.map(([role, text]) => ({ role, content: text })),
+      { role: 'user', content },
+    ];
+    return { model, messages, max_completion_tokens, ...others };
+  }
+
+  send(request, stream) {
+    const { completions } = this.client.chat;
+    if (!stream) return completions.create(request);
+    return completions
+      .stream({ ...request, stream_options: { include_usage: true } })
+      .finalChatCompletion();
+  }
+
+  seen({ choices: [{ message, finish_reason: stop }], usage }) {
+    const calls = (message.tool_calls ?? []).map(({ function: { name, arguments: given } }) => [
+      name,
+      JSON.parse(given),
+    ]);
+    const counts = [
+      usage.prompt_tokens,
+      usage.prompt_tokens_details.cached_tokens,
+      usage.completion_tokens,
+    ];
+    return seen(message.content ?? '', calls, stop, counts);
+  }
+
+  async ask(job) {
+    if (job.stream) return this.seen(await this.send(this.request(job), true));
+    const { data, response } = await this.client.chat.completions
+      .create(this.request(job))
+      .withResponse();
+    return withMode(this.seen(data), response.headers);
+  }
+
+  async use_tools(job) {
+    const request = this.request(job);
+    request.tools = job.tools.map((tool) => ({
+      type: 'function',
+      function: {
+        name: tool.name,
+        description: tool.description,
+        parameters: parameters(tool),
+        strict: true,
+      },
+    }));
+    const first = await this.send(request, job.stream);
+    const calls = first.choices[0].message.tool_calls.map(
+      ({ id, function: { name, arguments: given } }) => ({
+        id,
+        type: 'function',
+        function: { name, arguments: given },
+      }),
+    );
+    request.messages.push({ role: 'assistant', content: null, tool_calls: calls });
+    for (const call of calls) {
+      request.messages.push({
+        role: 'tool',
+        tool_call_id: call.id,
+        content: job.results[call.function.name],
+      });
+    }
+    return { calls: this.seen(first), end: this.seen(await this.send(request, job.stream)) };
+  }
+
+  async structured(job) {
+    const response_format = zodResponseFormat(forecast, 'forecast');
+    const done = await this.client.chat.completions.parse({
+      ...this.request(job),
+      response_format,
+    });
+    return done.choices[0].message.parsed;
+  }
+}
+
+// The event of that name, which the SDK hands out like any other.
+class ResponseFailed extends Error {}
+
+class Responses extends Client {
+  request({ model, system, history = [], prompt, image, settings }) {
+    const picture = () => ({ type: 'input_image', image_url: dataUrl(image), detail: 'auto' });
+    const content = image ? [{ type: 'input_text', text: prompt }, picture()] : prompt;
+    const { max_tokens: max_output_tokens, ...others } = settings;
+    const input = [
+      ...history.map(([role, text]) => ({ role, content: text })),
+      { role: 'user', content },
+    ];
+    return { model, input, max_output_tokens, ...(system && { instructions: system }), ...others };
+  }
+
+  async send(request, stream) {
+    if (!stream) return this.client.responses.create(request);
+    const events = this.client.responses.stream(request);
+    for await (const event of events) {
+      if (event.type === 'response.failed') throw new ResponseFailed(event.response.error.message);
+    }
+    return events.finalResponse();
+  }
+
+  seen({ output, output_text: text, incomplete_details: details, status, usage }) {
+    const calls = output.filter(({ type }) => type === 'function_call');
+    const parts = output.flatMap(({ content }) => content ?? []);
+    const refused = parts.some(({ type }) => type === 'refusal');
+    const stop = refused ? 'refusal' : (details?.reason ?? status);
+    const counts = [
+      usage.input_tokens,
+      usage.input_tokens_details.cached_tokens,
+      usage.output_tokens,
+    ];
+    return seen(
+      text,
+      calls.map(({ name, arguments: given }) => [name, JSON.parse(given)]),
+      stop,
+      counts,
+    );
+  }
+
+  async ask(job) {
+    if (job.stream) return this.seen(await this.send(this.request(job), true));
+    const { data, response } = await this.client.responses.create(this.request(job)).withResponse();
+    return withMode(this.seen(data), response.headers);
+  }
+
+  async use_tools(job) {
+    const request = this.request(job);
+    request.tools = job.tools.map((tool) => ({
+      type: 'function',
+      name: tool.name,
+      description: tool.description,
+      parameters: parameters(tool),
+      strict: true,
+    }));
+    const first = await this.send(request, job.stream);
+    const calls = first.output.filter(({ type }) => type === 'function_call');
+    for (const { id, type, call_id, name, arguments: given } of calls) {
+      request.input.push({ id, type, call_id, name, arguments: given });
+    }
+    for (const { call_id, name } of calls) {
+      request.input.push({ type: 'function_call_output', call_id, output: job.results[name] });
+    }
+    return { calls: this.seen(first), end: this.seen(await this.send(request, job.stream)) };
+  }
+
+  async structured(job) {
+    const text = { format: zodTextFormat(forecast, 'forecast') };
+    return (await this.client.responses.parse({ ...this.request(job), text })).output_parsed;
+  }
+
+  async count(job) {
+    const { max_output_tokens: _, ...request } = this.request(job);
+    return { tokens: (await this.client.responses.inputTokens.count(request)).input_tokens };
+  }
+
+  // Goes on from a kept answer, looks at it, and deletes it.
+  async store(job) {
+    const request = this.request(job);
+    const first = await this.send(request, job.stream);
+    const second = await this.send(
+      { ...request, input: job.next, previous_response_id: first.id },
+      job.stream,
+    );
+    const kept = await this.client.responses.retrieve(second.id);
+    const items = [];
+    for await (const item of this.client.responses.inputItems.list(second.id, { order: 'asc' }))
+      items.push(item);
+    await this.client.responses.delete(second.id);
+    const gone = await this.client.responses.retrieve(second.id).then(
+      ({ status }) => status,
+      (error) => error.constructor.name,
+    );
+    return {
+      end: this.seen(second),
+      kept: this.seen(kept).text === this.seen(second).text,
+      input: items.map(({ role, content }) => [role, content[0].text]),
+      gone,
+    };
+  }
+}
+
+module.exports = { Chat, Responses };

@@ -1,0 +1,26 @@
+"""The vendors' Python SDKs, each used as its users do, all told the same and telling the same.
+
+A job says what to do; see ../cases.py for its members. What an SDK hands out is brought into one
+form:
+
+    {"text": str, "calls": [[name, arguments]], "stop": word, "usage": [input, cached, output]}
+
+The word is the SDK's own; the input counts what was cached. Nothing of an SDK is changed but the
+address and the key, and that it does not try again by itself: what fails once should show.
+"""
+
+
+def seen(text, calls, stop, usage, headers):
+    told = {"text": text, "calls": calls, "stop": stop, "usage": usage}
+    return told if headers is None else {**told, "mode": headers["x-abp-mode"]}
+
+
+def parameters(tool):
+    """The schema of a tool that takes one text."""
+    argument = tool["argument"]
+    return {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,175 @@
+//! What is measured of every lane, and the tables that tell it.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::Plan;
+use super::closed::closed_loop;
+use super::dialogue::CHUNKS;
+use super::figures::{Series, micros, millis, percentile};
+use super::lane::{Lane, Way, in_turn};
+use super::paced::follow;
+use crate::output::say;
+
+/// How many callers there are where throughput counts.
+const CALLERS: usize = 32;
+
+/// Figures of whole answers.
+#[derive(Debug)]
+pub(super) struct Json {
+    /// The time of an answer where one caller asks, in microseconds.
+    p50: Series,
+    p99: Series,
+    /// Microseconds of processor time for each request.
+    pub(super) cpu: Series,
+    per_second: Series,
+}
+
+/// Figures of streamed answers.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// Microseconds of processor time for each chunk.
+    pub(super) cpu: Series,
+    chunks_per_second: Series,
+    /// How long the first chunk of a paced stream is on its way, in milliseconds.
+    pub(super) first: Series,
+    /// The same for the slowest chunk.
+    pub(super) slowest: Series,
+}
+
+pub(super) async fn json(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way, Json>> {
+    let mut alone = in_turn(lanes, plan.rounds, async |lane: &Lane<'_>| {
+        let mut slice = closed_loop(&lane.json, lane.process, 1, plan.slice / 2).await?;
+        let mut at = |share| micros(percentile(&mut slice.times, share));
+        Ok((at(0.5), at(0.99)))
+    })
+    .await?;
+    let busy = in_turn(lanes, plan.rounds, async |lane: &Lane<'_>| {
+        let slice = closed_loop(&lane.json, lane.process, CALLERS, plan.slice).await?;
+        Ok((slice.cpu_micros_each(), slice.per_second()))
+    })
+    .await?;
+    let figures = busy.into_iter().map(|(way, busy)| {
+        let alone = alone.remove(&way).unwrap_or_default();
+        let (p50, p99) = alone.into_iter().unzip();
+        let (cpu, per_second) = busy.into_iter().unzip();
+        let figures = Json {
+            p50,
+            p99,
+            cpu,
+            per_second,
+        };
+        (way, figures)
+    });
+    Ok(figures.collect())
+}
+
+pub(super) async fn streams(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way, Streams>> {
+    let busy = in_turn(lanes, plan.rounds, async |lane: &Lane<'_>| {
+        let slice = closed_loop(&lane.stream, lane.process, CALLERS, plan.slice).await?;
+        let chunks = CHUNKS as f64;
+        Ok((
+            slice.cpu_micros_each() / chunks,
+            slice.per_second() * chunks,
+        ))
+    })
+    .await?;
+    let mut paced = in_turn(lanes, plan.paced_rounds, async |lane: &Lane<'_>| {
+        let way = follow(&lane.paced).await?;
+        Ok((millis(way.first), millis(way.slowest)))
+    })
+    .await?;
+    let figures = busy.into_iter().map(|(way, busy)| {
+        let paced = paced.remove(&way).unwrap_or_default();
+        let (cpu, chunks_per_second) = busy.into_iter().unzip();
+        let (first, slowest) = paced.into_iter().unzip();
+        let figures = Streams {
+            cpu,
+            chunks_per_second,
+            first,
+            slowest,
+        };
+        (way, figures)
+    });
+    Ok(figures.collect())
+}
+
+/// Medians of rounds; what is compared is compared round by round.
+pub(super) fn tell_json(figures: &BTreeMap<Way, Json>) {
+    say("");
+    say(format_args!(
+        "| whole answers | added p50 / p99 µs, 1 caller | CPU µs per request, {CALLERS} callers | × bare hyper | × nginx | requests/s |"
+    ));
+    say("|---|---|---|---|---|---|");
+    for (way, lane) in figures {
+        let added = figures.get(&Way::Direct).map(|direct| {
+            let added = |ours: &Series, floor| ours.minus(floor).median();
+            let (p50, p99) = (added(&lane.p50, &direct.p50), added(&lane.p99, &direct.p99));
+            format!("{p50:.0} / {p99:.0}")
+        });
+        say(format_args!(
+            "| {} | {} | {} | {} | {} | {:.0} |",
+            way.name(),
+            added.unwrap_or_default(),
+            processor(*way, &lane.cpu),
+            times(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
+            times(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
+            lane.per_second.median(),
+        ));
+    }
+}
+
+pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
+    say("");
+    say(format_args!(
+        "| streams of {CHUNKS} chunks | chunks/s, {CALLERS} callers | CPU µs per chunk | × bare hyper | × nginx | first chunk later, ms | slowest chunk later, ms |"
+    ));
+    say("|---|---|---|---|---|---|---|");
+    for (way, lane) in figures {
+        say(format_args!(
+            "| {} | {:.0} | {} | {} | {} | {} | {} |",
+            way.name(),
+            lane.chunks_per_second.median(),
+            processor(*way, &lane.cpu),
+            times(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
+            times(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
+            times(later(figures, *way, |lane| &lane.first)),
+            times(later(figures, *way, |lane| &lane.slowest)),
+        ));
+    }
+}
+
+/// How many times as much as a floor; `None` where one of them was not measured.
+pub(super) fn ratio<T>(
+    figures: &BTreeMap<Way, T>,
+    way: Way,
+    floor: Way,
+    series: impl Fn(&T) -> &Series,
+) -> Option<f64> {
+    let (ours, floor) = (figures.get(&way)?, figures.get(&floor)?);
+    Some(series(ours).over(series(floor)).median())
+}
+
+/// How much more than direct.
+pub(super) fn later<T>(
+    figures: &BTreeMap<Way, T>,
+    way: Way,
+    series: impl Fn(&T) -> &Series,
+) -> Option<f64> {
+    let (ours, direct) = (figures.get(&way)?, figures.get(&Way::Direct)?);
+    Some(series(ours).minus(series(direct)).median())
+}
+
+/// Processor time; in brackets where it is the upstream's own.
+fn processor(way: Way, cpu: &Series) -> String {
+    let cpu = cpu.median();
+    match way {
+        Way::Direct => format!("({cpu:.1})"),
+        _ => format!("{cpu:.1}"),
+    }
+}
+
+fn times(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.2}"))
+}

@@ -1,26 +1,18 @@
-//! What the client that follows a run can render.
+//! What the client that follows a run can render, and the envelope it asks in.
+//!
+//! A client says what it takes as [`ClientCapabilities`]; nobody has to. Several places may say it
+//! (the request's body, a header, `Accept`, a protocol's own handshake), each only in part: they
+//! are merged field by field into a [`ClientProfile`], which remembers who said what. A client that
+//! says nothing is a standard one and takes everything.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+mod capabilities;
+mod packet;
+mod presentation;
+mod profile;
+mod request;
 
-/// The rendering capabilities of a client. A work order without them is for a standard rich client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct ClientCapabilities {
-    /// Presentation events the client can render, e.g. `CITATION_BLOCK`.
-    pub supported_events: Vec<String>,
-    /// Whether the client prefers markdown over plain text.
-    pub prefers_markdown: bool,
-    /// Preferred image resolution: `low`, `high` or `auto`.
-    pub image_resolution: Option<String>,
-}
-
-impl Default for ClientCapabilities {
-    fn default() -> Self {
-        Self {
-            supported_events: Vec::new(),
-            prefers_markdown: true,
-            image_resolution: None,
-        }
-    }
-}
+pub use capabilities::{ClientCapabilities, ImageResolution, PartialCapabilities};
+pub use packet::{ErrorSeverity, PacketOp, PacketWriter, StreamError, StreamPacket};
+pub use presentation::PresentationType;
+pub use profile::{CapabilityOrigins, CapabilitySource, ClientProfile};
+pub use request::AgentRequest;

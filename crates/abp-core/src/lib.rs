@@ -20,6 +20,7 @@ mod capability;
 mod client;
 mod document;
 mod event;
+mod exchange;
 mod hash;
 pub mod ir;
 mod money;
@@ -36,9 +37,14 @@ pub use capability::{
     Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements, MinSupport,
     SupportLevel,
 };
-pub use client::ClientCapabilities;
+pub use client::{
+    AgentRequest, CapabilityOrigins, CapabilitySource, ClientCapabilities, ClientProfile,
+    ErrorSeverity, ImageResolution, PacketOp, PacketWriter, PartialCapabilities, PresentationType,
+    StreamError, StreamPacket,
+};
 pub use document::{ContractError, read_document};
 pub use event::{AgentEvent, AgentEventKind, OpaqueEvent, PermissionOutcome, PlanEntry};
+pub use exchange::ExchangeReport;
 pub use hash::{
     EventDigest, document_hash, member_digests, receipt_hash, verify_receipt_document,
     work_order_hash,

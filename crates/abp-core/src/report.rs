@@ -123,6 +123,46 @@ pub struct Adaptation {
     pub to: String,
     /// Why.
     pub reason: String,
+    /// How many times.
+    #[serde(default = "once")]
+    pub count: u64,
+    /// The SHA-256 of what was replaced, where that was an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_sha256: Option<String>,
+}
+
+impl Adaptation {
+    /// Something that was changed once.
+    #[must_use]
+    pub fn new(
+        event: impl Into<String>,
+        from: impl Into<String>,
+        to: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            event: event.into(),
+            from: from.into(),
+            to: to.into(),
+            reason: reason.into(),
+            count: once(),
+            original_sha256: None,
+        }
+    }
+
+    /// Whether the other is the same change, however often either happened.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.event == other.event
+            && self.from == other.from
+            && self.to == other.to
+            && self.reason == other.reason
+            && self.original_sha256 == other.original_sha256
+    }
+}
+
+fn once() -> u64 {
+    1
 }
 
 /// Who makes sure that a policy rule holds. Ordered from weakest to strongest.

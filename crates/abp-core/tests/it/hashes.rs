@@ -57,6 +57,7 @@ fn receipt() -> Receipt {
         plan: None,
         enforcement: Default::default(),
         adaptations: vec![],
+        exchange: None,
         member_sha256: Default::default(),
         receipt_sha256: None,
     }

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod capabilities;
 #[cfg(test)]
+mod client;
+#[cfg(test)]
 mod documents;
 #[cfg(test)]
 mod hashes;

@@ -2,6 +2,7 @@
 
 mod gateway;
 mod json;
+mod present;
 mod run;
 mod sidecar;
 mod staging;
@@ -23,6 +24,10 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "json",
         run: json::run,
+    },
+    Bench {
+        name: "present",
+        run: present::run,
     },
     Bench {
         name: "run",

@@ -92,7 +92,10 @@ fn records(adaptations: &[Adaptation]) -> String {
             ..
         } = one;
         let change = one_line(&format!("{event}: {from} → {to} × {count}"));
-        format!("{DIM}adapted{DIM:#} {change} {DIM}({}){DIM:#}", one_line(reason))
+        format!(
+            "{DIM}adapted{DIM:#} {change} {DIM}({}){DIM:#}",
+            one_line(reason)
+        )
     };
     adaptations.iter().map(line).collect::<Vec<_>>().join("\n")
 }

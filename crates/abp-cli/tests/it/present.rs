@@ -20,7 +20,11 @@ fn one_run_for_three_clients() {
     let desk = Desk::new();
     let run = fixture("run.jsonl");
     let update = std::env::var_os("UPDATE_FIXTURES").is_some();
-    for (client, shown) in [("web", "web.jsonl"), ("cli", "cli.txt"), ("voice", "voice.txt")] {
+    for (client, shown) in [
+        ("web", "web.jsonl"),
+        ("cli", "cli.txt"),
+        ("voice", "voice.txt"),
+    ] {
         let ran = desk.abp(&["present", "--as", client, text(&run)]);
         assert_eq!(ran.status, 0, "{}", ran.stderr);
         let records = format!("{client}.adaptations.txt");
@@ -40,7 +44,8 @@ fn capabilities_can_be_given() {
     let desk = Desk::new();
     let run = fixture("run.jsonl");
     let says = r#"{"supported_events": ["SANKEY_DIAGRAM", "THOUGHT_TRACE"], "later": 1}"#;
-    let (status, result) = desk.json(&["present", "--as", "cli", "--capabilities", says, text(&run)]);
+    let (status, result) =
+        desk.json(&["present", "--as", "cli", "--capabilities", says, text(&run)]);
     assert_eq!(status, 0);
     assert_eq!(
         result["client"]["origins"],
@@ -50,7 +55,10 @@ fn capabilities_can_be_given() {
         let events = result["events"].as_array().unwrap().iter();
         events.filter(|event| event["block_type"] == name).count()
     };
-    assert_eq!((blocks("sankey_diagram"), blocks("PROGRESS_INDICATOR")), (1, 0));
+    assert_eq!(
+        (blocks("sankey_diagram"), blocks("PROGRESS_INDICATOR")),
+        (1, 0)
+    );
     let adapted = result["adaptations"].as_array().unwrap();
     let named = |name: &str| adapted.iter().filter(|one| one["event"] == name).count();
     assert_eq!((named("sankey_diagram"), named("THOUGHT_TRACE")), (0, 0));
@@ -66,12 +74,27 @@ fn what_is_no_run_is_a_clear_error() {
     let desk = Desk::new();
     desk.write("run.jsonl", "\n{\"type\": \"warning\"}\n");
     let run = |capabilities: &str, file: &str| {
-        let ran = desk.abp(&["present", "--as", "cli", "--capabilities", capabilities, file]);
+        let ran = desk.abp(&[
+            "present",
+            "--as",
+            "cli",
+            "--capabilities",
+            capabilities,
+            file,
+        ]);
         (ran.status, ran.stderr)
     };
     for (capabilities, file, says) in [
-        ("{}", "run.jsonl", "run.jsonl, line 2: at the top level: missing field `ts`"),
-        ("{\"prefers_markdown\": 1}", "run.jsonl", "--capabilities: at /prefers_markdown"),
+        (
+            "{}",
+            "run.jsonl",
+            "run.jsonl, line 2: at the top level: missing field `ts`",
+        ),
+        (
+            "{\"prefers_markdown\": 1}",
+            "run.jsonl",
+            "--capabilities: at /prefers_markdown",
+        ),
         ("{}", "nothing.jsonl", "cannot read nothing.jsonl"),
     ] {
         let (status, stderr) = run(capabilities, file);

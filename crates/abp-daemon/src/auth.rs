@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use abp_error::ErrorCode;
-use abp_gateway::{KeyRing, Principal, Refusal, current_time};
+use abp_gateway::{CallerKeys, Principal, Refusal, current_time};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -30,7 +30,7 @@ impl Doorkeeper {
     /// Finds out who asks. A key in the query is taken only where a vendor's clients put it there.
     pub(crate) fn admit(
         &self,
-        keys: &KeyRing,
+        keys: &CallerKeys,
         headers: &HeaderMap,
         query_key: Option<&str>,
         peer: IpAddr,
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a14_wrong_keys_are_waited_for() {
         let door = Doorkeeper::default();
-        let keys = KeyRing::default();
+        let keys = CallerKeys::default();
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", http::HeaderValue::from_static("wrong"));
         let peer = IpAddr::from([127, 0, 0, 1]);

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::ask::{Answer, Ask};
 use crate::dispatch::Sent;
 use crate::keep::Pending;
-use crate::principal::{KeyRing, Principal};
+use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Member, UpstreamRules, route, seed};
 use crate::scan::Scan;
 use crate::tally::{Room, Tally, highest_cost, most_tokens, now};
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) pending: Pending,
     /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
     pub(crate) tasks: Handle,
-    keys: KeyRing,
+    keys: CallerKeys,
     retries: Mutex<RetryBudget>,
     places: Arc<Semaphore>,
 }
@@ -105,7 +105,7 @@ impl Gateway {
                     AbpError::new(ErrorCode::Internal, "a gateway needs a runtime")
                         .with_source(error)
                 })?,
-                keys: KeyRing::default(),
+                keys: CallerKeys::default(),
                 retries: Mutex::new(RetryBudget::new(10, 10)),
                 places: Arc::new(Semaphore::new(settings.max_concurrent)),
                 settings,
@@ -115,7 +115,7 @@ impl Gateway {
 
     /// The keys that are valid.
     #[must_use]
-    pub fn keys(&self) -> &KeyRing {
+    pub fn keys(&self) -> &CallerKeys {
         &self.shared.keys
     }
 

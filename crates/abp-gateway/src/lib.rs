@@ -31,7 +31,7 @@ pub use abp_store::StoreState;
 pub use ask::{Answer, AnswerBody, Ask};
 pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};
 pub use headers::{CONSUMED, FORWARDED};
-pub use principal::{KeyRing, Principal, key_hash};
+pub use principal::{CallerKeys, Principal, key_hash};
 pub use receipt::exchange_receipt;
 pub use refusal::Refusal;
 pub use route::UpstreamRules;

@@ -192,11 +192,11 @@ impl Bucket {
 
 /// The keys that are valid now, by their hash. A key itself is never kept.
 #[derive(Debug, Default)]
-pub struct KeyRing {
+pub struct CallerKeys {
     keys: RwLock<Arc<HashMap<[u8; 32], Arc<Principal>>>>,
 }
 
-impl KeyRing {
+impl CallerKeys {
     /// Replaces all keys. A caller whose key stays keeps its counts.
     pub fn replace(&self, keys: impl IntoIterator<Item = ([u8; 32], Arc<Principal>)>) {
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);

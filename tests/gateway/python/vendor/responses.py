@@ -42,6 +42,8 @@ class Kept:
 
 def hear(body, kept, kind="generate"):
     check("codex", kind, completed(body))
+    if "model" not in body:
+        raise Refused(400, "you must provide a model")
     names = {}
     system = [body["instructions"]] if body.get("instructions") else []
     said = []

@@ -123,8 +123,8 @@ pub struct Adaptation {
     pub to: String,
     /// Why.
     pub reason: String,
-    /// How many times.
-    #[serde(default = "once")]
+    /// How many times; absent for once.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
     pub count: u64,
     /// The SHA-256 of what was replaced, where that was an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,6 +163,10 @@ impl Adaptation {
 
 fn once() -> u64 {
     1
+}
+
+fn is_once(count: &u64) -> bool {
+    *count == once()
 }
 
 /// Who makes sure that a policy rule holds. Ordered from weakest to strongest.

@@ -150,12 +150,9 @@ impl StreamTranslator {
             return self.write(None, deltas);
         }
         let limits = self.limits;
-        let tape = match Tape::parse_str(data, &limits) {
-            Ok(tape) => tape,
-            Err(_) => {
-                self.ledger.enter_malformed();
-                return Vec::new();
-            }
+        let Ok(tape) = Tape::parse_str(data, &limits) else {
+            self.ledger.enter_malformed();
+            return Vec::new();
         };
         let reader = Reader::new(&tape);
         let mut deltas = Vec::new();

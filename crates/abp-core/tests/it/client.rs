@@ -192,7 +192,7 @@ fn packets_are_checked_against_the_one_before() {
     };
     let wrong = StreamPacket {
         p: json!(["a"]),
-        ..first.clone()
+        ..first
     };
     let after = StreamPacket {
         seq: 9,

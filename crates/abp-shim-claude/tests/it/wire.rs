@@ -3,10 +3,12 @@
 use abp_shim_claude::Client;
 use abp_shim_claude::wire::{
     Content, ContentBlock, ErrorResponse, Message, MessageRequest, MessageStreamEvent,
+    MessageTokensCount,
 };
+use serde_json::Value;
 
 use crate::api::request;
-use crate::documents::{check_cuts, events, fixtures, kept};
+use crate::documents::{check_cuts, ends, events, fixtures, kept, recorded};
 
 #[test]
 fn documents_are_kept_whole() {
@@ -68,10 +70,13 @@ fn kind(block: &ContentBlock) -> &'static str {
     }
 }
 
+fn client(url: &str) -> Client {
+    Client::new(url, "key").expect("a client")
+}
+
 #[tokio::test]
 async fn an_answer_that_is_cut_anywhere_ends_in_an_error() {
     let (_, stream) = fixtures("claude", "stream_text").remove(0);
-    let client = |url: &str| Client::new(url, "key").expect("a client");
     check_cuts(
         &stream,
         "{\"type\": \"message_stop\"",
@@ -82,4 +87,27 @@ async fn an_answer_that_is_cut_anywhere_ends_in_an_error() {
         },
     )
     .await;
+}
+
+#[tokio::test]
+async fn recorded_traffic_is_read() {
+    let Some([answers, streams]) = recorded("anthropic") else {
+        return;
+    };
+    for (name, text) in answers {
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        match value["type"].as_str() {
+            Some("message") => drop(kept::<Message>(&name, &text)),
+            Some("error") => drop(kept::<ErrorResponse>(&name, &text)),
+            _ => drop(kept::<MessageTokensCount>(&name, &text)),
+        }
+    }
+    let bytes = streams.iter().map(|(_, text)| text.clone().into_bytes());
+    let ends = ends(bytes.collect(), client, async |client| {
+        let stream = client.messages().stream(request("m")).await;
+        stream.expect("a stream")
+    });
+    for ((name, _), end) in streams.iter().zip(ends.await) {
+        assert_eq!(end, None, "{name}");
+    }
 }

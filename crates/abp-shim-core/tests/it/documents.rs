@@ -1,30 +1,48 @@
-//! The vendors' documents that are kept as fixtures, as types and as streams.
+//! The vendors' documents, written by hand and recorded: as types, and as streams.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
 use abp_shim_core::{ApiStream, StreamReader};
-use abp_testkit::{FakeVendor, Reply, Script};
+use abp_testkit::{FakeVendor, Reply, Script, shared_dir, skip};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// The fixtures of a dialect whose names start like this.
 pub(crate) fn fixtures(dialect: &str, start: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    let files = std::fs::read_dir(folder.join(dialect)).expect(dialect);
-    let mut found: Vec<_> = files
-        .map(|file| file.expect("a file").path())
-        .map(|path| {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            (name.into_owned(), path.clone())
-        })
-        .filter(|(name, _)| name.starts_with(start))
-        .map(|(name, path)| (name, std::fs::read_to_string(path).expect("text")))
-        .collect();
-    found.sort();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let mut found = files(&fixtures.join(dialect));
+    found.retain(|(name, _)| name.starts_with(start));
     assert!(!found.is_empty(), "{dialect} has no {start}");
     found
+}
+
+/// Recorded answers and streams; `None`, which is said, where there is no such data.
+pub(crate) fn recorded(dialect: &str) -> Option<[Vec<(String, String)>; 2]> {
+    let Some(shared) = shared_dir() else {
+        skip(&format!("recorded {dialect}"), "no shared data directory");
+        return None;
+    };
+    let corpus = shared.join("corpus").join(dialect);
+    Some([
+        files(&corpus.join("response")),
+        files(&corpus.join("stream")),
+    ])
+}
+
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let files = std::fs::read_dir(folder).expect("a directory");
+    let mut files: Vec<_> = files
+        .map(|file| {
+            let file = file.expect("a file");
+            let name = file.file_name().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(file.path()).expect("text"))
+        })
+        .collect();
+    files.sort();
+    files
 }
 
 /// The data of a stream's events, without terminators.
@@ -91,28 +109,49 @@ fn essence(value: Value) -> Value {
     }
 }
 
+/// How each of these streams ends for a caller: well, or with an error.
+pub(crate) async fn ends<C, R>(
+    streams: Vec<Vec<u8>>,
+    client: impl FnOnce(&str) -> C,
+    open: impl AsyncFn(&C) -> ApiStream<R>,
+) -> Vec<Option<String>>
+where
+    R: StreamReader<ErrorBody: Display>,
+{
+    let count = streams.len();
+    let replies = streams.into_iter().map(Reply::events).collect();
+    let vendor = FakeVendor::start(Script::InOrder(replies)).expect("a vendor");
+    let client = client(&vendor.url(""));
+    let mut ends = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut pieces = open(&client).await;
+        let mut end = None;
+        while let Some(piece) = pieces.next().await {
+            end = piece.err().map(|error| error.to_string());
+        }
+        ends.push(end);
+    }
+    ends
+}
+
 /// Cuts a stream after every byte, and checks that it ends in an error until the line with the last
 /// `end` is complete, and well when all of it is there.
-pub(crate) async fn check_cuts<C, R: StreamReader>(
+pub(crate) async fn check_cuts<C, R>(
     stream: &str,
     end: &str,
     client: impl FnOnce(&str) -> C,
     open: impl AsyncFn(&C) -> ApiStream<R>,
-) {
+) where
+    R: StreamReader<ErrorBody: Display>,
+{
     let at = stream.rfind(end).expect(end);
     let complete = at + stream[at..].find(['\r', '\n']).expect("a line");
-    let cut = |length: usize| Reply::events(stream.as_bytes()[..length].to_vec());
-    let replies = (0..=stream.len()).map(cut).collect();
-    let vendor = FakeVendor::start(Script::InOrder(replies)).expect("a vendor");
-    let client = client(&vendor.url(""));
-    for length in 0..=stream.len() {
-        let mut pieces = open(&client).await;
-        let mut well = false;
-        while let Some(piece) = pieces.next().await {
-            well = piece.is_ok();
-        }
-        let text = &stream[..stream.floor_char_boundary(length)];
-        assert!(!well || length >= complete, "a clean end after {text}");
-        assert!(well || length < stream.len(), "an error after {text}");
-    }
+    let cut = |length: usize| stream.as_bytes()[..length].to_vec();
+    let ends = ends((0..=stream.len()).map(cut).collect(), client, open).await;
+    let first_well = ends.iter().position(Option::is_none).expect("a clean end");
+    assert!(
+        first_well >= complete,
+        "a clean end after {first_well} of {complete} bytes"
+    );
+    assert_eq!(ends.last(), Some(&None), "the whole stream");
 }

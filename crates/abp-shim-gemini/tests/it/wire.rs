@@ -1,10 +1,13 @@
 //! Nothing that the vendor says gets lost in a type, and no stream that is cut ends well.
 
 use abp_shim_gemini::Client;
-use abp_shim_gemini::wire::{GenerateContentRequest, GenerateContentResponse};
+use abp_shim_gemini::wire::{
+    CountTokensResponse, ErrorResponse, GenerateContentRequest, GenerateContentResponse,
+};
+use serde_json::Value;
 
 use crate::api::request;
-use crate::documents::{check_cuts, events, fixtures, kept};
+use crate::documents::{check_cuts, ends, events, fixtures, kept, recorded};
 
 #[test]
 fn documents_are_kept_whole() {
@@ -46,9 +49,12 @@ fn what_is_said_is_found() {
     }
 }
 
+fn client(url: &str) -> Client {
+    Client::new(url, "key").expect("a client")
+}
+
 #[tokio::test]
 async fn an_answer_that_is_cut_anywhere_ends_in_an_error() {
-    let client = |url: &str| Client::new(url, "key").expect("a client");
     for name in ["stream_text", "stream_tool_calls"] {
         let (_, stream) = fixtures("gemini", name).remove(0);
         check_cuts(&stream, "\"finishReason\"", client, async |client| {
@@ -57,5 +63,33 @@ async fn an_answer_that_is_cut_anywhere_ends_in_an_error() {
             stream.await.expect("a stream")
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn recorded_traffic_is_read() {
+    let Some([answers, streams]) = recorded("gemini") else {
+        return;
+    };
+    for (name, text) in answers {
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        if value.is_array() {
+            kept::<Vec<GenerateContentResponse>>(&name, &text);
+        } else if value["error"].is_object() {
+            kept::<ErrorResponse>(&name, &text);
+        } else if value["totalTokens"].is_u64() {
+            kept::<CountTokensResponse>(&name, &text);
+        } else {
+            kept::<GenerateContentResponse>(&name, &text);
+        }
+    }
+    let bytes = streams.iter().map(|(_, text)| text.clone().into_bytes());
+    let ends = ends(bytes.collect(), client, async |client| {
+        let request = request();
+        let stream = client.models().generate_content_stream("m", &request);
+        stream.await.expect("a stream")
+    });
+    for ((name, _), end) in streams.iter().zip(ends.await) {
+        assert_eq!(end, None, "{name}");
     }
 }

@@ -8,9 +8,10 @@ use abp_shim_openai::wire::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api::{chat_request, response_request};
-use crate::documents::{check_cuts, events, fixtures, kept};
+use crate::documents::{check_cuts, ends, events, fixtures, kept, recorded};
 
 #[test]
 fn documents_are_kept_whole() {
@@ -113,4 +114,52 @@ async fn a_response_that_is_cut_anywhere_ends_in_an_error() {
         stream.expect("a stream")
     })
     .await;
+}
+
+#[tokio::test]
+async fn recorded_chats_are_read() {
+    let Some([answers, streams]) = recorded("openai-chat") else {
+        return;
+    };
+    for (name, text) in answers {
+        if text.contains("\"choices\"") {
+            kept::<ChatCompletion>(&name, &text);
+        } else {
+            kept::<ErrorResponse>(&name, &text);
+        }
+    }
+    let bytes = streams.iter().map(|(_, text)| text.clone().into_bytes());
+    let ends = ends(bytes.collect(), client, async |client| {
+        let stream = client.chat().completions().stream(chat_request("m")).await;
+        stream.expect("a stream")
+    });
+    for ((name, text), end) in streams.iter().zip(ends.await) {
+        let failed = text.contains("data: {\"error\":{");
+        assert_eq!(end.is_some(), failed, "{name}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn recorded_responses_are_read() {
+    let Some([answers, streams]) = recorded("openai-responses") else {
+        return;
+    };
+    for (name, text) in answers {
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        if value["object"] == "response" {
+            kept::<Response>(&name, &text);
+        } else if value["error"].is_object() {
+            kept::<ErrorResponse>(&name, &text);
+        }
+    }
+    let bytes = streams.iter().map(|(_, text)| text.clone().into_bytes());
+    let ends = ends(bytes.collect(), client, async |client| {
+        let stream = client.responses().stream(response_request("m")).await;
+        stream.expect("a stream")
+    });
+    for ((name, text), end) in streams.iter().zip(ends.await) {
+        let has = |kind: &str| text.contains(&format!("event: response.{kind}\n"));
+        let complete = has("completed") || has("incomplete");
+        assert_eq!(end.is_none(), complete, "{name}: {end:?}");
+    }
 }

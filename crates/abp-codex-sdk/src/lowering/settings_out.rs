@@ -78,8 +78,22 @@ pub(super) fn write_settings(
     if let Some(asked) = include_usage {
         write_include_usage(asked, out);
     }
-    out.put_opt("user", user.as_ref());
+    if let Some(user) = user {
+        write_user(user, out);
+    }
     write_vendor(vendor, out);
+}
+
+/// Writes who the answer is for. The vendor refuses a longer name than this, and other vendors' agents
+/// have such.
+fn write_user(user: &Leaf<String>, out: &mut Lowering<'_>) {
+    const LONGEST: usize = 64;
+    if is_own(out.source()) || user.value.chars().count() <= LONGEST {
+        out.put("user", user);
+    } else {
+        let reason = format!("the vendor takes {LONGEST} characters");
+        out.drop(user.origin, "user_too_long", reason);
+    }
 }
 
 fn write_model(model: Option<&Leaf<String>>, out: &mut Lowering<'_>) {

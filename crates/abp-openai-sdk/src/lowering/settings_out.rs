@@ -75,7 +75,9 @@ pub(super) fn write(flavour: &Flavour, settings: &IrSettings, out: &mut Lowering
         put_reasoning(flavour, family, reasoning, out);
     }
     put_stream(settings, stream.as_ref(), include_usage.as_ref(), out);
-    out.put_opt("user", user.as_ref());
+    if let Some(user) = user {
+        put_user(user, out);
+    }
     out.put_vendor(vendor, |from, name| {
         flavour.request_members.contains(&name) && wire::shared_member(from, name)
     });
@@ -339,6 +341,18 @@ fn put_switch(reasoning: &IrReasoning, out: &mut Lowering<'_>) {
     out.put_object("thinking", |out| out.put_as("type", word, &[first], &how));
     for origin in origins.into_iter().flatten().skip(1) {
         out.note(origin, degree.clone());
+    }
+}
+
+/// Writes who the answer is for. The vendor refuses a longer name than this, and other vendors' agents
+/// have such.
+fn put_user(user: &Leaf<String>, out: &mut Lowering<'_>) {
+    const LONGEST: usize = 64;
+    if out.same_family() || user.value.chars().count() <= LONGEST {
+        out.put("user", user);
+    } else {
+        let reason = format!("the vendor takes {LONGEST} characters");
+        out.drop(user.origin, "user_too_long", reason);
     }
 }
 

@@ -59,7 +59,10 @@ fn declaration(path: &Path) -> Result<(ProtocolVersion, String), AbpError> {
         let versions = versions.as_array()?.iter().filter_map(Value::as_str);
         versions.filter_map(ProtocolVersion::parse).max()
     };
-    let version = match (&value["protocolVersion"], &value["supportedVersions"]) {
+    let version = match (
+        member(&value, "protocolVersion"),
+        member(&value, "supportedVersions"),
+    ) {
         (Value::String(version), _) => {
             validate_protocol_version(version).map_err(|error| invalid(path, &error.to_string()))?
         }
@@ -70,8 +73,8 @@ fn declaration(path: &Path) -> Result<(ProtocolVersion, String), AbpError> {
             )
         })?,
     };
-    match &value["capabilities"] {
-        Value::Object(_) => Ok((version, value["capabilities"].to_string())),
+    match member(&value, "capabilities") {
+        capabilities @ Value::Object(_) => Ok((version, capabilities.to_string())),
         _ => Err(invalid(path, "it has no capabilities")),
     }
 }
@@ -143,4 +146,9 @@ fn provenance(one: &FlagOutcome) -> String {
 fn invalid(path: &Path, problem: &str) -> AbpError {
     let message = format!("{}: {problem}", path.display());
     AbpError::new(ErrorCode::ConfigInvalid, message)
+}
+
+/// A member of an object; null where there is none.
+fn member<'v>(value: &'v Value, name: &str) -> &'v Value {
+    value.get(name).unwrap_or(&Value::Null)
 }

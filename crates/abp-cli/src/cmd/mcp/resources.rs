@@ -121,7 +121,9 @@ impl AbpServer {
             return Ok(Some(document));
         }
         let receipt: Value = serde_json::from_str(&document).unwrap_or_default();
-        let diff = receipt["verification"]["git_diff"].as_str();
+        let diff = receipt
+            .pointer("/verification/git_diff")
+            .and_then(Value::as_str);
         Ok(Some(diff.unwrap_or_default().to_owned()))
     }
 }

@@ -151,7 +151,8 @@ fn check_names(tool: &str, arguments: &Map<String, Value>) -> Result<(), AbpErro
     let tools = all();
     let mut tools = tools.as_array().into_iter().flatten();
     let known = tools.find(|one| one["name"] == tool);
-    let Some(known) = known.and_then(|tool| tool["inputSchema"]["properties"].as_object()) else {
+    let Some(known) = known.and_then(|tool| tool.pointer("/inputSchema/properties")?.as_object())
+    else {
         return Ok(());
     };
     match arguments.keys().find(|key| !known.contains_key(*key)) {

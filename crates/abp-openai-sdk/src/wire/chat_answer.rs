@@ -13,8 +13,8 @@ pub struct ChatCompletion {
     #[serde(default)]
     pub id: String,
     /// When it was made, in seconds since 1970.
-    #[serde(default)]
-    pub created: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
     /// The model that made it.
     #[serde(default)]
     pub model: String,
@@ -127,8 +127,8 @@ pub struct ChatCompletionChunk {
     #[serde(default)]
     pub id: String,
     /// When it was begun, in seconds since 1970.
-    #[serde(default)]
-    pub created: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
     /// The model that makes it.
     #[serde(default)]
     pub model: String,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use abp_backend_core::{BreakerSettings, CircuitBreaker, Upstream};
 use abp_core::{CapabilityManifest, PriceTable};
-use abp_dialect::{Dialect, TargetProfile};
+use abp_dialect::{Dialect, TargetProfile, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use tokio::sync::Semaphore;
@@ -174,13 +174,16 @@ fn choice(member: &Arc<Member>, asked: Dialect, model: &str) -> Option<Choice> {
 
 fn named(member: &Arc<Member>, asked: Dialect, model: &str, name: &str) -> Option<Choice> {
     let descriptor = member.upstream.descriptor();
+    let dialect = descriptor.dialect_for(asked)?;
+    // Gemini names the model in the address, so a request of it has none for another vendor.
+    let unnamed = asked.family() == WireFamily::GenerateContent && dialect != asked;
     let profile = TargetProfile {
-        model: (name != model).then(|| name.to_owned()),
+        model: (name != model || unnamed).then(|| name.to_owned()),
         wire_version: descriptor.wire_version.clone(),
         plain_text_only: false,
     };
     Some(Choice {
-        dialect: descriptor.dialect_for(asked)?,
+        dialect,
         model: name.to_owned(),
         profile,
         member: Arc::clone(member),

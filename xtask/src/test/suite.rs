@@ -40,11 +40,6 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[CARGO],
         command: sdk_tests,
     },
-    Suite {
-        name: "gateway",
-        needs: &[CARGO],
-        command: gateway_tests,
-    },
 ];
 
 const CARGO: Need = Need {
@@ -210,16 +205,6 @@ fn corpus_tests() -> Runner {
 fn sdk_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "sdk"]);
-    Runner {
-        command,
-        format: Format::Totals,
-    }
-}
-
-/// As the one before, with the same packages.
-fn gateway_tests() -> Runner {
-    let mut command = cargo();
-    command.args(["xtask", "gateway"]);
     Runner {
         command,
         format: Format::Totals,

@@ -113,8 +113,8 @@ pub(super) fn tell_json(figures: &BTreeMap<Way, Json>) {
             way.name(),
             added.unwrap_or_default(),
             processor(*way, &lane.cpu),
-            times(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
-            times(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
+            told(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
+            told(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
             lane.per_second.median(),
         ));
     }
@@ -132,22 +132,23 @@ pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
             way.name(),
             lane.chunks_per_second.median(),
             processor(*way, &lane.cpu),
-            times(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
-            times(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
-            times(later(figures, *way, |lane| &lane.first)),
-            times(later(figures, *way, |lane| &lane.slowest)),
+            told(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
+            told(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
+            told(later(figures, *way, |lane| &lane.first)),
+            told(later(figures, *way, |lane| &lane.slowest)),
         ));
     }
 }
 
-/// How many times as much as a floor; `None` where one of them was not measured.
+/// How many times as much as a floor; `None` where one of them was not measured, or is the upstream.
 pub(super) fn ratio<T>(
     figures: &BTreeMap<Way, T>,
     way: Way,
     floor: Way,
     series: impl Fn(&T) -> &Series,
 ) -> Option<f64> {
-    let (ours, floor) = (figures.get(&way)?, figures.get(&floor)?);
+    let between = (way != Way::Direct).then_some(way)?;
+    let (ours, floor) = (figures.get(&between)?, figures.get(&floor)?);
     Some(series(ours).over(series(floor)).median())
 }
 
@@ -170,6 +171,6 @@ fn processor(way: Way, cpu: &Series) -> String {
     }
 }
 
-fn times(figure: Option<f64>) -> String {
+fn told(figure: Option<f64>) -> String {
     figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.2}"))
 }

@@ -11,7 +11,6 @@ mod prompt;
 mod render;
 mod session;
 mod text;
-mod upstreams;
 
 use std::process::ExitCode;
 

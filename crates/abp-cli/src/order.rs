@@ -49,7 +49,7 @@ pub(crate) fn build(
         Some(policy) => order.policy = session.policy(policy)?,
         None if file_has_policy => {}
         None => {
-            let configured = session.default_policy();
+            let configured = session.runs.default_policy();
             order.policy = configured.unwrap_or_else(|| default_policy(order.workspace.mode));
         }
     }

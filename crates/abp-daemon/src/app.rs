@@ -18,12 +18,14 @@ use crate::body::{self, Outgoing};
 use crate::guard::{Allowed, check_body_kind};
 use crate::pages;
 use crate::route::Route;
+use crate::runs::RunPlane;
 use crate::wire::Phase;
 
 /// Everything that requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) gateway: Gateway,
+    pub(crate) runs: Option<Arc<RunPlane>>,
     pub(crate) allowed: Allowed,
     pub(crate) door: Doorkeeper,
     pub(crate) max_body: usize,

@@ -15,12 +15,14 @@ mod body;
 mod guard;
 mod pages;
 mod route;
+mod runs;
 mod serve;
 mod setup;
 mod tls;
 mod wire;
 
-pub use serve::{Server, ServerOptions};
+pub use runs::{RunPlane, ServedModel, first_served_model, served_models};
+pub use serve::{Planes, Server, ServerOptions};
 pub use setup::{
     gateway, harden, http_upstream, new_key, operator_key, operator_key_file, server_options,
 };

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::auth::Doorkeeper;
 use crate::guard::Allowed;
+use crate::runs::RunPlane;
 use crate::tls;
 use crate::wire::{Phase, Wire, WireDeadlines};
 
@@ -75,6 +76,24 @@ impl Default for ServerOptions {
     }
 }
 
+/// What a server serves. Where a plane is absent, its addresses have nothing.
+#[derive(Debug)]
+pub struct Planes {
+    /// Models.
+    pub gateway: Gateway,
+    /// Runs of agents.
+    pub runs: Option<Arc<RunPlane>>,
+}
+
+impl From<Gateway> for Planes {
+    fn from(gateway: Gateway) -> Self {
+        Self {
+            gateway,
+            runs: None,
+        }
+    }
+}
+
 /// A server that listens and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
@@ -100,7 +119,8 @@ impl Server {
     /// # Errors
     /// Fails where others could reach the server and what they say could be read on the way, where
     /// the certificate cannot be used, and where the address cannot be had.
-    pub async fn bind(gateway: Gateway, options: ServerOptions) -> Result<Self, AbpError> {
+    pub async fn bind(planes: impl Into<Planes>, options: ServerOptions) -> Result<Self, AbpError> {
+        let planes = planes.into();
         let address = options.listen.ip();
         if !address.is_loopback() && options.tls.is_none() && !options.insecure_bind {
             let message = format!(
@@ -119,7 +139,8 @@ impl Server {
         })?;
         let allowed = Allowed::new(&options.allowed_hosts, &options.allowed_origins, address);
         let app = App {
-            gateway,
+            gateway: planes.gateway,
+            runs: planes.runs,
             allowed,
             door: Doorkeeper::default(),
             max_body: options.max_body,

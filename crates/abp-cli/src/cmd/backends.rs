@@ -37,7 +37,7 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
-    let registry = session.registry()?;
+    let registry = session.runs.registry()?;
     let mut rows = Vec::new();
     for backend in registry.backends() {
         let descriptor = backend.descriptor();

@@ -22,7 +22,6 @@ use crate::prompt;
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
-use crate::upstreams;
 
 /// What `--json` prints, and `--jsonl` prints last.
 #[derive(Debug, Serialize)]
@@ -52,10 +51,12 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let mut order = order::build(args, &session, output)?;
-    let backend = session.backend(args.backend.as_deref())?;
-    upstreams::settle_model(session.config(), &backend, &mut order.config);
+    let backend = session.runs.backend(args.backend.as_deref())?;
+    session.runs.settle_model(&backend, &mut order.config);
     let prices = session.prices(args.limits.prices.as_ref(), &backend)?;
-    let runtime = session.runtime(prices, order.config.model.as_deref())?;
+    let runtime = session
+        .runs
+        .runtime(prices, order.config.model.as_deref())?;
     if args.dry_run {
         let plan = runtime.plan(&backend, order)?;
         show_plan(&plan, output)?;

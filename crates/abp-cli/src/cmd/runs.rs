@@ -24,7 +24,7 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     block_on(async {
         let store = runtime.store().await?;
         match &args.command {

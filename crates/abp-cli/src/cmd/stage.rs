@@ -27,7 +27,7 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let (run_id, baseline) = block_on(async {
         let store = runtime.store().await?;
         let run_id = find(store, &args.run).await?.run_id;

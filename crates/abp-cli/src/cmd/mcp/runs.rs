@@ -18,7 +18,6 @@ use super::tools::{invalid, text};
 use crate::args::{Cli, Command, RunArgs};
 use crate::order;
 use crate::output::Output;
-use crate::upstreams;
 
 /// How long runs may take to end when the server does.
 const GRACE: Duration = Duration::from_secs(10);
@@ -80,19 +79,14 @@ impl AbpServer {
         };
         // Warnings go to standard error; standard output belongs to the protocol.
         let mut output = Output::new(false);
-        let mut order = order::build(&args, &self.session, &mut output)?;
-        let config = self.session.config();
-        let backend = self.session.backend(args.backend.as_deref())?;
-        upstreams::settle_model(config, &backend, &mut order.config);
-        let prices = self.session.prices(None, &backend)?;
-        let runtime = self
-            .session
-            .runtime(prices, order.config.model.as_deref())?;
+        let order = order::build(&args, &self.session, &mut output)?;
+        let backend = self.session.runs.backend(args.backend.as_deref())?;
         let options = RunOptions {
             timeout: args.limits.timeout,
             ..RunOptions::default()
         };
-        let handle = runtime.run_with(&backend, order, options).await?;
+        let runs = &self.session.runs;
+        let handle = runs.start(Some(&backend), order, options).await?;
         let run_id = handle.run_id;
         let mut going = self.follow(handle);
         if !wait {

@@ -38,7 +38,7 @@ pub(super) type ToolResult = Result<Value, AbpError>;
 
 impl AbpServer {
     pub(super) fn new(session: Session) -> Result<Arc<Self>, AbpError> {
-        let archive = session.archive()?;
+        let archive = session.runs.archive()?;
         let root = std::env::current_dir().and_then(std::fs::canonicalize);
         let root = root.map_err(|error| {
             AbpError::new(ErrorCode::Internal, "the directory cannot be read").with_source(error)

@@ -111,7 +111,7 @@ impl AbpServer {
     }
 
     fn backends(&self) -> ToolResult {
-        let registry = self.session.registry()?;
+        let registry = self.session.runs.registry()?;
         let rows = registry.backends().map(|backend| {
             let descriptor = backend.descriptor();
             json!({

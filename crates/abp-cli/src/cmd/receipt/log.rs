@@ -99,7 +99,7 @@ pub(super) fn list(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let receipts = block_on(async {
         runtime
             .store()
@@ -127,7 +127,7 @@ pub(super) fn list(
 
 /// Prints the newest checkpoint, for somebody to keep where the operator cannot reach it.
 pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let checkpoint = block_on(async {
         runtime
             .store()
@@ -150,7 +150,7 @@ pub(super) fn export(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let exported = block_on(async {
         let store = runtime.store().await?;
         let run_id = find(store, run).await?.run_id;
@@ -170,7 +170,7 @@ pub(super) fn key(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.archive()?;
+    let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let key = block_on(async {
         let store = runtime.store().await?;
         let key = if rotate {

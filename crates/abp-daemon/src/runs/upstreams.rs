@@ -9,11 +9,12 @@ use abp_backend_http::ModelBackend;
 use abp_backend_mock::MockModel;
 use abp_config::{Config, UpstreamConfig};
 use abp_core::{Capability, CapabilityManifest, ModelPrice, RuntimeConfig, SupportLevel};
-use abp_daemon::http_upstream;
 use abp_dialect::Dialect;
 use abp_error::AbpError;
 use abp_plan::ModelTarget;
 use serde::Serialize;
+
+use crate::setup::http_upstream;
 
 /// What the name of an upstream's backend begins with.
 const PREFIX: &str = "upstream:";
@@ -37,21 +38,24 @@ const MOCK_CAN: [Capability; 6] = [
 
 /// A model that the gateway serves.
 #[derive(Debug, Serialize)]
-pub(crate) struct Served<'c> {
+pub struct ServedModel<'c> {
     /// What callers call it, or a pattern for such names.
-    pub(crate) name: &'c str,
-    pub(crate) upstream: &'c str,
+    pub name: &'c str,
+    /// The upstream that serves it.
+    pub upstream: &'c str,
     /// The dialects that the upstream speaks.
-    pub(crate) dialects: Vec<Dialect>,
+    pub dialects: Vec<Dialect>,
     /// What the vendor calls it, where that is something else.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) vendor_name: Option<&'c str>,
+    pub vendor_name: Option<&'c str>,
+    /// What it costs, where that is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) price: Option<ModelPrice>,
+    pub price: Option<ModelPrice>,
 }
 
 /// The models that are served, in the order of their upstreams, the embedded one last.
-pub(crate) fn served(config: &Config) -> Vec<Served<'_>> {
+#[must_use]
+pub fn served_models(config: &Config) -> Vec<ServedModel<'_>> {
     let mut models = Vec::new();
     for (name, upstream) in &config.upstreams {
         let plain = upstream.models.iter().map(|model| (model, None));
@@ -61,7 +65,7 @@ pub(crate) fn served(config: &Config) -> Vec<Served<'_>> {
             .iter()
             .map(|(model, vendor)| (model, Some(vendor)));
         for (model, vendor) in plain.chain(renamed) {
-            models.push(Served {
+            models.push(ServedModel {
                 name: model,
                 upstream: name,
                 dialects: vec![upstream.dialect],
@@ -75,7 +79,7 @@ pub(crate) fn served(config: &Config) -> Vec<Served<'_>> {
     } else {
         "mock-*"
     };
-    models.extend([MOCK, others].map(|name| Served {
+    models.extend([MOCK, others].map(|name| ServedModel {
         name,
         upstream: MOCK,
         dialects: Dialect::ALL.to_vec(),
@@ -86,8 +90,9 @@ pub(crate) fn served(config: &Config) -> Vec<Served<'_>> {
 }
 
 /// The first model that is served by a name, and not by a pattern.
-pub(crate) fn first_served(config: &Config) -> &str {
-    let names = served(config).into_iter().map(|model| model.name);
+#[must_use]
+pub fn first_served_model(config: &Config) -> &str {
+    let names = served_models(config).into_iter().map(|model| model.name);
     names.into_iter().find(is_plain).unwrap_or(MOCK)
 }
 

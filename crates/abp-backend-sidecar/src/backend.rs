@@ -18,6 +18,8 @@ pub struct SidecarBackend {
     spec: SidecarSpec,
     breaker: Mutex<Breaker>,
     born: Instant,
+    /// How many bytes the workspace of a run may have.
+    max_workspace: Option<u64>,
 }
 
 impl SidecarBackend {
@@ -35,7 +37,15 @@ impl SidecarBackend {
             spec,
             breaker: Mutex::new(Breaker::default()),
             born: Instant::now(),
+            max_workspace: None,
         }
+    }
+
+    /// Ends runs whose workspace has more than so many bytes.
+    #[must_use]
+    pub fn with_workspace_limit(mut self, bytes: u64) -> Self {
+        self.max_workspace = Some(bytes);
+        self
     }
 
     /// Whether the sidecar may be started now.
@@ -61,7 +71,7 @@ impl SidecarBackend {
         match SidecarClient::spawn(sidecar).await {
             Ok(client) => {
                 self.with_breaker(|breaker, _| breaker.succeeded());
-                Ok(SidecarSession::new(client, spec.run_id))
+                Ok(SidecarSession::new(client, spec.run_id, self.max_workspace))
             }
             Err(failure) => {
                 self.with_breaker(Breaker::failed);

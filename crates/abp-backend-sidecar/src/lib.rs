@@ -6,6 +6,7 @@
 
 mod backend;
 mod breaker;
+mod quota;
 mod session;
 
 pub use backend::SidecarBackend;

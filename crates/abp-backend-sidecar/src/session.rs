@@ -1,6 +1,7 @@
 //! Running a work order on a sidecar.
 
 use std::path::Path;
+use std::pin::pin;
 
 use abp_backend_core::{BoxFuture, Emission, RunContext, RunEnd, Session};
 use abp_core::{
@@ -13,15 +14,22 @@ use abp_plan::Payload;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::quota::outgrown;
+
 /// A sidecar that said hello.
 pub(crate) struct SidecarSession {
     client: SidecarClient,
     run_id: Uuid,
+    max_workspace: Option<u64>,
 }
 
 impl SidecarSession {
-    pub(crate) fn new(client: SidecarClient, run_id: Uuid) -> Self {
-        Self { client, run_id }
+    pub(crate) fn new(client: SidecarClient, run_id: Uuid, max_workspace: Option<u64>) -> Self {
+        Self {
+            client,
+            run_id,
+            max_workspace,
+        }
     }
 
     fn start(self, context: &RunContext) -> Result<SidecarRun, AbpError> {
@@ -59,8 +67,9 @@ impl Session for SidecarSession {
 
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
         Box::pin(async move {
+            let max_workspace = self.max_workspace;
             match self.start(&context) {
-                Ok(run) => follow(run, &context).await,
+                Ok(run) => follow(run, &context, max_workspace).await,
                 Err(error) => RunEnd::failed(error),
             }
         })
@@ -95,8 +104,9 @@ fn order_for(
 }
 
 /// Hands on what the sidecar says happened, until it ended.
-async fn follow(mut run: SidecarRun, context: &RunContext) -> RunEnd {
+async fn follow(mut run: SidecarRun, context: &RunContext, max_workspace: Option<u64>) -> RunEnd {
     let cancel = run.cancel_token();
+    let mut outgrown = pin!(outgrown(context.workspace_root(), max_workspace));
     let mut stopped = false;
     let mut usage = UsageNormalized::default();
     loop {
@@ -107,6 +117,8 @@ async fn follow(mut run: SidecarRun, context: &RunContext) -> RunEnd {
                 stopped = true;
                 continue;
             }
+            // Nothing it still says can make up for a full disk: it ends without being asked.
+            error = &mut outgrown => return RunEnd::failed(error),
             events = run.next_events() => events,
         };
         let Some(events) = events else {

@@ -225,6 +225,15 @@ pub enum BackendConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 16))]
         max_memory_mb: Option<u32>,
+        /// The largest file it and its processes may write, in megabytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        max_file_mb: Option<u32>,
+        /// How large its workspace may become, in megabytes. It is measured every few seconds; a run
+        /// that went beyond it is ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        max_workspace_mb: Option<u32>,
         /// Preference among backends that fit equally well; higher is better.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<u32>,

@@ -40,17 +40,18 @@ pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place:
         }
     }
     for (name, backend) in &config.backends {
-        if let Some((spec, priority)) = configured(backend, config, place) {
-            registry.register(Arc::new(SidecarBackend::new(name, spec, priority)));
+        if let Some(backend) = configured(name, backend, config, place) {
+            registry.register(Arc::new(backend));
         }
     }
 }
 
 fn configured(
+    name: &str,
     backend: &BackendConfig,
     config: &Config,
     place: &Place,
-) -> Option<(SidecarSpec, u32)> {
+) -> Option<SidecarBackend> {
     let BackendConfig::Sidecar {
         command,
         args,
@@ -60,6 +61,8 @@ fn configured(
         stall_timeout_secs,
         max_processes,
         max_memory_mb,
+        max_file_mb,
+        max_workspace_mb,
         priority,
     } = backend
     else {
@@ -75,9 +78,18 @@ fn configured(
     timing.progress = stall_timeout_secs.map_or(timing.progress, seconds);
     spec.limits = ResourceLimits {
         processes: max_processes.map(u64::from),
-        memory_bytes: max_memory_mb.map(|megabytes| u64::from(megabytes) * 1024 * 1024),
+        memory_bytes: max_memory_mb.map(bytes),
+        file_bytes: max_file_mb.map(bytes),
     };
-    Some((spec, priority.unwrap_or_default()))
+    let mut backend = SidecarBackend::new(name, spec, priority.unwrap_or_default());
+    if let Some(megabytes) = *max_workspace_mb {
+        backend = backend.with_workspace_limit(bytes(megabytes));
+    }
+    Some(backend)
+}
+
+fn bytes(megabytes: u32) -> u64 {
+    u64::from(megabytes) * 1024 * 1024
 }
 
 fn spec(command: &str, config: &Config, place: &Place) -> SidecarSpec {

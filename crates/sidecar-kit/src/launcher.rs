@@ -16,7 +16,7 @@ mod reaper;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
 
-use rustix::process::{getpid, set_child_subreaper, setsid};
+use rustix::process::{Resource, Rlimit, getpid, set_child_subreaper, setrlimit, setsid};
 
 pub(crate) use protocol::{Notice, Order, send_descriptor};
 
@@ -55,7 +55,9 @@ fn launch(mut arguments: impl Iterator<Item = OsString>) -> Result<(), String> {
     let limits = arguments.next().unwrap_or_default();
     let limits = limits.to_str().and_then(ResourceLimits::from_argument);
     let command: Vec<_> = arguments.collect();
-    let _groups = Groups::apply(limits.ok_or("no limits were given")?)?;
+    let limits = limits.ok_or("no limits were given")?;
+    let _groups = Groups::apply(limits)?;
+    limit_files(limits.file_bytes)?;
     // No terminal, and no signals from one: the host decides when the sidecar ends.
     setsid().map_err(|error| format!("cannot start a session: {error}"))?;
     if wanted != Containment::Subreaper.as_str() && Namespace::enter()? == Namespace::Entered {
@@ -63,6 +65,19 @@ fn launch(mut arguments: impl Iterator<Item = OsString>) -> Result<(), String> {
     }
     set_child_subreaper(Some(getpid())).map_err(|error| format!("cannot adopt: {error}"))?;
     reaper::supervise(Containment::Subreaper, &command)
+}
+
+/// What is started later inherits the limit and cannot raise it.
+fn limit_files(bytes: Option<u64>) -> Result<(), String> {
+    if bytes.is_none() {
+        return Ok(());
+    }
+    let limit = Rlimit {
+        current: bytes,
+        maximum: bytes,
+    };
+    setrlimit(Resource::Fsize, limit)
+        .map_err(|error| format!("the limit on the size of files cannot be set: {error}"))
 }
 
 /// Starts ourselves once more, as first process of the namespace, and waits for it.

@@ -41,6 +41,8 @@ pub struct ResourceLimits {
     pub processes: Option<u64>,
     /// Memory.
     pub memory_bytes: Option<u64>,
+    /// Each file that is written.
+    pub file_bytes: Option<u64>,
 }
 
 /// The program that starts the sidecar and ends it: one whose `main` begins with
@@ -118,17 +120,19 @@ impl Launcher {
 }
 
 impl ResourceLimits {
-    /// For the launcher: both, with `-` where there is none.
+    /// For the launcher: all of them, with `-` where there is none.
     fn to_argument(self) -> String {
         let number = |limit: Option<u64>| limit.map_or("-".to_owned(), |limit| limit.to_string());
-        format!("{},{}", number(self.processes), number(self.memory_bytes))
+        let limits = [self.processes, self.memory_bytes, self.file_bytes];
+        limits.map(number).join(",")
     }
 
     pub(crate) fn from_argument(argument: &str) -> Option<Self> {
-        let (processes, memory) = argument.split_once(',')?;
+        let mut limits = argument.split(',').map(|limit| limit.parse().ok());
         Some(Self {
-            processes: processes.parse().ok(),
-            memory_bytes: memory.parse().ok(),
+            processes: limits.next()?,
+            memory_bytes: limits.next()?,
+            file_bytes: limits.next()?,
         })
     }
 }

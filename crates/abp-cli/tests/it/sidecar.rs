@@ -275,3 +275,14 @@ fn every_broken_sidecar_fails_the_check_for_its_reason() {
         }
     });
 }
+
+#[test]
+fn c20_a_workspace_that_outgrows_its_limit_ends_the_run() {
+    let script = "hello; run; for n in 1 2 3 4; do head -c 400000 /dev/urandom >big$n; done; sleep 60; final '{}'";
+    let desk = desk(script, "max_workspace_mb = 1");
+    let started = Instant::now();
+    let (status, receipt) = run(&desk, &[]);
+    assert_ne!(status, 0, "{receipt:#}");
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert_eq!(receipt["error"]["code"], "EXECUTION_WORKSPACE_ERROR");
+}

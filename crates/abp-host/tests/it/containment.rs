@@ -244,6 +244,7 @@ async fn c20_limits_hold_for_everything_a_sidecar_starts() {
     let limits = |processes, memory_bytes| ResourceLimits {
         processes,
         memory_bytes,
+        file_bytes: None,
     };
     for (script, limits) in [
         (bomb, limits(Some(64), None)),
@@ -265,4 +266,20 @@ async fn c20_limits_hold_for_everything_a_sidecar_starts() {
         }
         assert_eq!(mark.processes(), []);
     }
+}
+
+#[tokio::test]
+async fn c20_no_file_outgrows_its_limit() {
+    let script =
+        "hello; run; (head -c 3000000 /dev/zero >$FILE) 2>/dev/null || event full; final; exit 0";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    let (mut spec, _) = shell(script);
+    spec.env
+        .insert("FILE".to_owned(), file.to_str().unwrap().to_owned());
+    spec.limits.file_bytes = Some(1_000_000);
+    let (events, ended) = run(spec).await.unwrap();
+    assert!(ended.result.is_ok(), "{ended:?}");
+    assert_eq!(events.len(), 1, "the writer was told");
+    assert_eq!(file.metadata().unwrap().len(), 1_000_000);
 }

@@ -1,4 +1,4 @@
-//! ResourceLimits on what a sidecar and everything it starts may use together, by control groups.
+//! Limits on what a sidecar and everything it starts may use together, by control groups.
 //!
 //! The launcher moves itself into groups of its own before it starts anything, and out of them when
 //! everything ended. Both versions of control groups are tried, whichever has the controller.

@@ -124,3 +124,49 @@ async fn c8_c16_clocks_run_without_a_process_too() {
         .unwrap_err();
     assert!(matches!(late.result, Err(Fault::Expired(_))), "{late:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c17_cancel_and_final_race_to_one_end() {
+    const ROUNDS: usize = 10_000;
+    let (mut finals, mut told) = (0, 0);
+    for _ in 0..ROUNDS {
+        let (ended_well, was_told) = race().await;
+        finals += usize::from(ended_well);
+        told += usize::from(was_told);
+    }
+    // A sidecar that said its last word is never overruled, whether it was told to stop or not.
+    assert_eq!(finals, ROUNDS);
+    assert!(
+        told > 0 && told < ROUNDS,
+        "cancel came first {told} times of {ROUNDS}: there was no race"
+    );
+}
+
+/// A sidecar that says its last word at the moment the run is cancelled: whether that word counted,
+/// and whether the sidecar was told of the cancellation before its input ended.
+async fn race() -> (bool, bool) {
+    let (connection, peer) = Connection::memory();
+    let sidecar = tokio::spawn(async move {
+        let (input, mut output) = tokio::io::split(peer);
+        let mut lines = BufReader::new(input).lines();
+        let last = Frame::Final {
+            ref_id: Some(RUN.to_owned()),
+            receipt: json!({ "n": 1 }),
+        };
+        let [hello, last] = [hello(), last].map(|frame| frame.to_line().unwrap());
+        output.write_all(hello.as_bytes()).await.unwrap();
+        lines.next_line().await.unwrap().unwrap();
+        output.write_all(last.as_bytes()).await.unwrap();
+        output.shutdown().await.unwrap();
+        lines.next_line().await.unwrap().is_some()
+    });
+    let client = SidecarClient::connect(connection, &Settings::default())
+        .await
+        .unwrap();
+    let mut run = client.run(RUN, json!({ "task": "t" }));
+    tokio::task::yield_now().await;
+    run.cancel.cancel("user");
+    assert!(run.events.recv().await.is_none());
+    let report = run.report.await.unwrap();
+    (report.result.is_ok(), sidecar.await.unwrap())
+}

@@ -47,7 +47,7 @@ impl UpstreamDescriptor {
 }
 
 /// A request to a model's API.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ModelCall {
     /// The dialect of the body.
     pub dialect: Dialect,
@@ -61,6 +61,28 @@ pub struct ModelCall {
     pub headers: HeaderMap,
     /// The body, sent as it is.
     pub body: Bytes,
+}
+
+/// Tells how long the body is and nothing of it: it is what people say to models.
+impl fmt::Debug for ModelCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            dialect,
+            operation,
+            model,
+            query,
+            headers,
+            body,
+        } = self;
+        f.debug_struct("ModelCall")
+            .field("dialect", dialect)
+            .field("operation", operation)
+            .field("model", model)
+            .field("query", query)
+            .field("headers", headers)
+            .field("body", &format_args!("{} bytes", body.len()))
+            .finish()
+    }
 }
 
 /// What is asked of a model's API.
@@ -249,5 +271,25 @@ impl UpstreamError {
 impl From<UpstreamError> for AbpError {
     fn from(error: UpstreamError) -> Self {
         Self::new(error.code(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_does_not_show_what_is_said() {
+        let call = ModelCall {
+            dialect: Dialect::Claude,
+            operation: ModelOperation::CountTokens,
+            model: "m".to_owned(),
+            query: None,
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(b"canary"),
+        };
+        let shown = format!("{call:?}");
+        assert!(shown.contains("6 bytes"), "{shown}");
+        assert!(!shown.contains("canary"), "{shown}");
     }
 }

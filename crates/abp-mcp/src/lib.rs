@@ -64,6 +64,7 @@ pub mod message;
 mod meta;
 mod method;
 mod negotiate;
+mod param_headers;
 mod refusal;
 mod serve;
 mod state;
@@ -94,6 +95,7 @@ pub use negotiate::{
     RoutedName, Routing, Standing, ToolChange, ToolPart, ToolPrints, UpstreamServer, negotiate,
     route_names,
 };
+pub use param_headers::{ParamFault, ParamHeaders, SaidParams};
 pub use refusal::{RpcRefusal, code, code_in};
 pub use serve::{
     Change, ClientHandle, ConnectionOptions, ForeignError, HttpOptions, McpAnswer, McpBody,

@@ -30,6 +30,7 @@ use crate::lifecycle::{Agreement, CallAnswer};
 use crate::message::RequestId;
 use crate::meta::LoggingLevel;
 use crate::method::Method;
+use crate::param_headers::SaidParams;
 use crate::refusal::RpcRefusal;
 use crate::version::ProtocolVersion;
 
@@ -78,6 +79,9 @@ pub struct ServedCall {
     pub log_level: Option<LoggingLevel>,
     /// What was sealed in the round before, since 2026-07-28.
     pub state: Option<String>,
+    /// The headers that repeat parameters, where it came over HTTP since 2026-07-28. Whoever knows the
+    /// tool holds them against the arguments.
+    pub said_params: Option<SaidParams>,
 }
 
 /// The answer to a request.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use abp_json::View;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -421,7 +422,7 @@ impl UpstreamShared {
             }
             Next::Settle(settled) => {
                 let outcome = match settled.outcome {
-                    Ok(result) => Ok(result.raw().to_owned()),
+                    Ok(result) => Ok(self.given(settled.method, result)),
                     Err(NoResult::Error(error)) => Err(McpUpstreamError::Answered(ForeignError {
                         code: error.code,
                         message: error.message.into_owned(),
@@ -454,6 +455,19 @@ impl UpstreamShared {
             Next::Close(breach) => self.end(&breach.into()),
             Next::Nothing | Next::Listen { .. } | Next::Cancel { .. } => {}
         }
+    }
+
+    /// A result as it is given on: tools that may not be used over HTTP are not in it.
+    fn given(&self, method: Method, result: View<'_>) -> String {
+        match (&self.wire, method) {
+            (Wire::Http(wire), Method::ToolsList) => wire.learn(result),
+            _ => result.raw().to_owned(),
+        }
+    }
+
+    /// Whether somebody waits for the answer to a request.
+    fn is_awaited(&self, id: &RequestId) -> bool {
+        lock(&self.waiting).contains_key(id)
     }
 
     /// Waits until what the server told before was looked at.

@@ -112,8 +112,16 @@ pub(super) async fn named(
     let Some(found) = fleet.find(list, &shown).await else {
         return McpAnswer::invalid(format!("there is no {what} {shown:?}"));
     };
+    if let Some(said) = &call.said_params {
+        let checked = json::read(call.params.as_deref(), |params| {
+            found.item.params.check(Some(params), said)
+        });
+        if let Some(Err(refusal)) = checked {
+            return McpAnswer::Refused(refusal);
+        }
+    }
     let changes = vec![
-        ("name", Some(json::text(&found.name))),
+        ("name", Some(json::text(&found.item.key))),
         ("requestState", carried.map(|state| json::text(&state))),
     ];
     run(fleet, parked, &found.slot, call, client, changes).await
@@ -178,7 +186,7 @@ pub(super) async fn completion(
             let Some(found) = fleet.find(Method::PromptsList, &shown).await else {
                 return McpAnswer::invalid(format!("there is no prompt {shown:?}"));
             };
-            let name = json::text(&found.name);
+            let name = json::text(&found.item.key);
             let renamed = json::read(Some(&reference), |object| {
                 json::replaced(object, &[("name", Some(&name))])
             });

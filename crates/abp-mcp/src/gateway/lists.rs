@@ -12,6 +12,7 @@ use super::json;
 use crate::capabilities::ServerFlag;
 use crate::method::Method;
 use crate::negotiate::{ToolPrints, route_names};
+use crate::param_headers::ParamHeaders;
 use crate::serve::{McpAnswer, ServedCall, lock};
 use crate::upstream::McpUpstreamError;
 
@@ -31,24 +32,27 @@ pub(super) struct Lists {
 }
 
 struct Kept {
-    items: Arc<Vec<Item>>,
+    items: Items,
     /// A failure is forgotten then.
     until: Option<Instant>,
 }
+
+type Items = Arc<Vec<Arc<Item>>>;
 
 /// Something listed: what it is called, and all that is said of it.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) key: String,
     json: String,
+    /// The parameters of a tool that headers repeat.
+    pub(super) params: ParamHeaders,
 }
 
 /// Something listed, with the server that has it and what clients call it.
 pub(super) struct Routed {
     pub(super) slot: Arc<Slot>,
-    pub(super) name: String,
+    pub(super) item: Arc<Item>,
     pub(super) shown: String,
-    json: String,
 }
 
 impl Lists {
@@ -56,14 +60,14 @@ impl Lists {
         lock(&self.kept).clear();
     }
 
-    fn get(&self, method: Method) -> Option<Arc<Vec<Item>>> {
+    fn get(&self, method: Method) -> Option<Items> {
         let kept = lock(&self.kept);
         let kept = kept.get(&method)?;
         let is_fresh = kept.until.is_none_or(|until| Instant::now() < until);
         is_fresh.then(|| Arc::clone(&kept.items))
     }
 
-    fn keep(&self, method: Method, items: Vec<Item>, until: Option<Instant>) -> Arc<Vec<Item>> {
+    fn keep(&self, method: Method, items: Vec<Arc<Item>>, until: Option<Instant>) -> Items {
         let items = Arc::new(items);
         let kept = Kept {
             items: Arc::clone(&items),
@@ -138,16 +142,16 @@ impl Fleet {
         out.key(family.member);
         out.begin_array();
         for item in self.routed(call.method, Freshness::Current).await {
-            match item.shown == item.name {
-                true => out.raw(&item.json),
-                false => {
-                    let shown = json::text(&item.shown);
-                    let renamed = json::read(Some(&item.json), |object| {
-                        json::replaced(object, &[(family.key, Some(&shown))])
-                    });
-                    out.raw(&renamed.unwrap_or(item.json));
-                }
+            let Routed { item, shown, .. } = item;
+            if shown == item.key {
+                out.raw(&item.json);
+                continue;
             }
+            let shown = json::text(&shown);
+            let renamed = json::read(Some(&item.json), |object| {
+                json::replaced(object, &[(family.key, Some(&shown))])
+            });
+            out.raw(renamed.as_ref().unwrap_or(&item.json));
         }
         out.end_array();
         out.end_object();
@@ -174,13 +178,13 @@ impl Fleet {
             }
         };
         let listed = self.routed(Method::ResourcesList, Freshness::Kept).await;
-        for one in listed.iter().filter(|one| one.name == uri) {
+        for one in listed.iter().filter(|one| one.item.key == uri) {
             add(&one.slot);
         }
         let templates = self
             .routed(Method::ResourceTemplatesList, Freshness::Kept)
             .await;
-        for one in templates.iter().filter(|one| fits(&one.name, uri)) {
+        for one in templates.iter().filter(|one| fits(&one.item.key, uri)) {
             add(&one.slot);
         }
         for slot in self
@@ -215,7 +219,7 @@ impl Fleet {
         slot: &Arc<Slot>,
         method: Method,
         freshness: Freshness,
-    ) -> Arc<Vec<Item>> {
+    ) -> Items {
         let Some(family) = family(method) else {
             return Arc::default();
         };
@@ -245,7 +249,11 @@ impl Fleet {
 
 impl Slot {
     /// All pages of a list, as far as they are taken.
-    async fn fetch(&self, method: Method, family: &Family) -> Result<Vec<Item>, McpUpstreamError> {
+    async fn fetch(
+        &self,
+        method: Method,
+        family: &Family,
+    ) -> Result<Vec<Arc<Item>>, McpUpstreamError> {
         let ended = || McpUpstreamError::Ended("it is gone".to_owned());
         let upstream = self.current().ok_or_else(ended)?;
         let mut items = Vec::new();
@@ -281,17 +289,26 @@ impl Slot {
         Ok(items)
     }
 
-    fn admit(&self, method: Method, family: &Family, one: View<'_>) -> Option<Item> {
+    fn admit(&self, method: Method, family: &Family, one: View<'_>) -> Option<Arc<Item>> {
         let key = one.get(family.key).and_then(View::as_str)?.into_owned();
-        let is_admitted = method != Method::ToolsList || self.server.admits(&key);
-        is_admitted.then(|| Item {
-            key,
-            json: one.raw().to_owned(),
+        let is_tool = method == Method::ToolsList;
+        let is_admitted = !is_tool || self.server.admits(&key);
+        let params = || match is_tool {
+            // Over pipes headers mean nothing, so neither does a wrong one.
+            true => ParamHeaders::of(one).unwrap_or_default(),
+            false => ParamHeaders::default(),
+        };
+        is_admitted.then(|| {
+            Arc::new(Item {
+                key,
+                json: one.raw().to_owned(),
+                params: params(),
+            })
         })
     }
 }
 
-type Listed = [(Arc<Slot>, Arc<Vec<Item>>)];
+type Listed = [(Arc<Slot>, Items)];
 
 /// Names are told apart by their servers, where two have the same.
 fn named(listed: &Listed) -> Vec<Routed> {
@@ -314,9 +331,8 @@ fn named(listed: &Listed) -> Vec<Routed> {
             if let Some(shown) = shown.remove(&key) {
                 routed.push(Routed {
                     slot: Arc::clone(slot),
-                    name: item.key.clone(),
+                    item: Arc::clone(item),
                     shown,
-                    json: item.json.clone(),
                 });
             }
         }
@@ -332,9 +348,8 @@ fn addressed(listed: &Listed) -> Vec<Routed> {
         for item in items.iter().filter(|item| seen.insert(item.key.clone())) {
             routed.push(Routed {
                 slot: Arc::clone(slot),
-                name: item.key.clone(),
+                item: Arc::clone(item),
                 shown: item.key.clone(),
-                json: item.json.clone(),
             });
         }
     }

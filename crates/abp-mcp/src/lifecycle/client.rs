@@ -141,7 +141,7 @@ impl ClientLifecycle {
             (Phase::Opening(opening), Event::Opened(response)) => {
                 let opening = opening.clone();
                 match opening.version.era() {
-                    Era::Modern => self.on_discovered(response, now),
+                    Era::Modern => self.on_discovered(&opening, response, now),
                     Era::Legacy => self.on_initialized(&opening, response, now),
                 }
             }
@@ -341,10 +341,15 @@ impl ClientLifecycle {
         Next::Close(breach)
     }
 
-    fn on_discovered(&mut self, response: &Response<'_>, now: Duration) -> Next<'static> {
+    fn on_discovered(
+        &mut self,
+        opening: &Opening,
+        response: &Response<'_>,
+        now: Duration,
+    ) -> Next<'static> {
         let result = match &response.outcome {
             Ok(result) => result,
-            Err(error) => return self.on_probe_refused(error, now),
+            Err(error) => return self.on_probe_refused(opening, error, now),
         };
         let theirs = texts(result.get("supportedVersions"));
         let server = result
@@ -361,9 +366,21 @@ impl ClientLifecycle {
         }
     }
 
-    fn on_probe_refused(&mut self, error: &RpcError<'_>, now: Duration) -> Next<'static> {
+    fn on_probe_refused(
+        &mut self,
+        opening: &Opening,
+        error: &RpcError<'_>,
+        now: Duration,
+    ) -> Next<'static> {
         match error.code {
-            code::UNSUPPORTED_VERSION => self.ask_legacy(supported(error), now),
+            code::UNSUPPORTED_VERSION => {
+                let theirs = supported(error);
+                let common = self.offer.common(Era::Modern, &theirs);
+                match common.filter(|_| opening.attempt == Attempt::First) {
+                    Some(version) => self.ask(version, now, Attempt::Second),
+                    None => self.ask_legacy(theirs, now),
+                }
+            }
             code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY => {
                 self.give_up(refused(Method::Discover, error))
             }

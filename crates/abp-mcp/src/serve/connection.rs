@@ -17,6 +17,7 @@ use crate::lifecycle::{
 use crate::message::{self, Incoming, MESSAGE_LIMITS, Malformed, Message, Request, RequestId};
 use crate::meta::{self, RequestMeta};
 use crate::method::{Method, Side};
+use crate::param_headers::SaidParams;
 use crate::refusal::RpcRefusal;
 use crate::state::StateKey;
 use crate::subscription::SubscriptionFilter;
@@ -44,6 +45,7 @@ pub struct McpConnection {
 /// What the tasks of a connection share.
 pub(crate) struct Shared {
     pub(crate) options: ConnectionOptions,
+    said_params: Option<SaidParams>,
     session: Arc<dyn McpSession>,
     lifecycle: Mutex<ServerLifecycle>,
     /// Requests to the client.
@@ -100,11 +102,22 @@ impl McpConnection {
     /// A connection on which nothing came yet.
     #[must_use]
     pub fn new(session: Arc<dyn McpSession>, offer: Offer, options: ConnectionOptions) -> Self {
+        Self::with_params(session, offer, options, None)
+    }
+
+    /// A connection for one request, with the headers that repeat its parameters.
+    pub(crate) fn with_params(
+        session: Arc<dyn McpSession>,
+        offer: Offer,
+        options: ConnectionOptions,
+        said_params: Option<SaidParams>,
+    ) -> Self {
         let key = options.state_key.clone();
         let lifecycle = ServerLifecycle::new(offer, key, options.request_timeout);
         Self {
             shared: Arc::new(Shared {
                 options,
+                said_params,
                 session,
                 lifecycle: Mutex::new(lifecycle),
                 waiting: Mutex::default(),
@@ -287,6 +300,7 @@ impl Shared {
             agreement: Arc::clone(&call.agreement),
             log_level: call.log_level,
             state: call.state.clone(),
+            said_params: self.said_params.clone(),
         };
         let client = ClientHandle {
             shared: Arc::clone(self),

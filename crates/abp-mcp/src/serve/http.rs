@@ -20,6 +20,7 @@ use crate::lifecycle::{Offer, Refused};
 use crate::message::{self, Batches, Incoming, MESSAGE_LIMITS, Message};
 use crate::meta::RequestMeta;
 use crate::method::Method;
+use crate::param_headers::SaidParams;
 use crate::state::StateKey;
 use crate::version::{Era, ProtocolVersion};
 
@@ -155,7 +156,7 @@ impl McpHttp {
 
     /// Something that is no message is answered by a connection that nobody else uses.
     async fn post_unreadable(&self, body: &[u8], principal: &str) -> Response<McpBody> {
-        let connection = self.connection(self.offer.clone(), principal);
+        let connection = self.connection(self.offer.clone(), principal, None);
         self.exchange(&connection, body, Ending::Cancels).await
     }
 
@@ -177,7 +178,8 @@ impl McpHttp {
                 .versions
                 .retain(|version| version.era() == Era::Modern);
         }
-        let connection = self.connection(offer, principal);
+        let said = Some(SaidParams::of(headers));
+        let connection = self.connection(offer, principal, said);
         self.exchange(&connection, body, Ending::Cancels).await
     }
 
@@ -185,7 +187,7 @@ impl McpHttp {
         let Some(id) = random_id() else {
             return plain(StatusCode::INTERNAL_SERVER_ERROR);
         };
-        let connection = self.connection(self.offer.clone(), principal);
+        let connection = self.connection(self.offer.clone(), principal, None);
         let mut response = self.exchange(&connection, body, Ending::GoesOn).await;
         if connection.version().is_none() {
             connection.close();
@@ -261,14 +263,20 @@ impl McpHttp {
         plain(StatusCode::NO_CONTENT)
     }
 
-    fn connection(&self, offer: Offer, principal: &str) -> McpConnection {
+    fn connection(
+        &self,
+        offer: Offer,
+        principal: &str,
+        said_params: Option<SaidParams>,
+    ) -> McpConnection {
         let options = ConnectionOptions {
             principal: principal.to_owned(),
             state_key: self.options.state_key.clone(),
             request_timeout: self.options.request_timeout,
             max_requests: self.options.max_requests,
         };
-        McpConnection::new((self.open)(principal), offer, options)
+        let session = (self.open)(principal);
+        McpConnection::with_params(session, offer, options, said_params)
     }
 
     /// One message alone is answered as JSON; whatever comes before an answer makes it a stream.

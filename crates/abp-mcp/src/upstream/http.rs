@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
+use abp_json::{View, Writer};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request as HttpRequest, Response, Uri};
@@ -16,9 +17,10 @@ use tokio::task::AbortHandle;
 use super::http_client::{HttpClient, client};
 use super::{McpUpstreamError, UpstreamShared};
 use crate::headers::name_header;
-use crate::message::{self, Batches, Incoming, MESSAGE_LIMITS, Message, RequestId};
+use crate::message::{self, Batches, Incoming, MESSAGE_LIMITS, Message, Request, RequestId};
 use crate::meta;
 use crate::method::Method;
+use crate::param_headers::ParamHeaders;
 use crate::refusal::code;
 use crate::serve::lock;
 use crate::version::{Era, ProtocolVersion};
@@ -30,6 +32,15 @@ const BOTH: &str = "application/json, text/event-stream";
 const NOTE: Duration = Duration::from_secs(10);
 /// How long after the end of a stream of events another is asked for.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The longest that a server may let us wait before a stream goes on.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// How often the rest of a stream is asked for.
+const MAX_RESUMPTIONS: usize = 8;
+/// The most tools whose headers are remembered.
+const MAX_TOOLS: usize = 4_096;
+/// The member with the tools of a list.
+const TOOLS: &str = "tools";
 
 /// A server at an address.
 #[derive(Clone, Debug)]
@@ -53,6 +64,8 @@ struct Inner {
     version: Mutex<Option<ProtocolVersion>>,
     session: Mutex<Option<HeaderValue>>,
     posts: Mutex<BTreeMap<RequestId, AbortHandle>>,
+    /// The tools that have parameters which headers repeat.
+    tools: Mutex<BTreeMap<String, ParamHeaders>>,
     listening: Mutex<Option<AbortHandle>>,
 }
 
@@ -62,6 +75,15 @@ struct Outline {
     method: Option<String>,
     name: Option<String>,
     version: Option<String>,
+    /// The headers that repeat parameters.
+    params: Vec<(String, String)>,
+}
+
+/// How far a stream of events came.
+#[derive(Default)]
+struct Resumption {
+    last_event: Option<HeaderValue>,
+    retry: Option<Duration>,
 }
 
 impl HttpWire {
@@ -90,6 +112,7 @@ impl HttpWire {
                 version: Mutex::default(),
                 session: Mutex::default(),
                 posts: Mutex::default(),
+                tools: Mutex::default(),
                 listening: Mutex::default(),
             }),
         })
@@ -102,7 +125,7 @@ impl HttpWire {
 
     /// Sends a message. What is no request is taken note of before this returns.
     pub(super) async fn send(&self, text: String) {
-        let outline = Outline::of(&text);
+        let outline = Outline::of(&text, &lock(&self.inner.tools));
         let Some(id) = outline.id.clone() else {
             let sent = self.inner.post(text, &outline);
             if let Ok(Err(error)) = tokio::time::timeout(NOTE, sent).await {
@@ -120,6 +143,39 @@ impl HttpWire {
             }
         });
         posts.insert(id, posting.abort_handle());
+    }
+
+    /// Looks at a list of tools, and gives it without those that may not be used.
+    pub(super) fn learn(&self, listed: View<'_>) -> String {
+        let version = *lock(&self.inner.version);
+        if version.is_none_or(|version| version.era() == Era::Legacy) {
+            return listed.raw().to_owned();
+        }
+        let mut known = lock(&self.inner.tools);
+        let mut out = Writer::default();
+        out.begin_object();
+        meta::copy(&mut out, Some(listed), &[TOOLS]);
+        out.key(TOOLS);
+        out.begin_array();
+        for tool in listed.get(TOOLS).into_iter().flat_map(View::items) {
+            let name = tool.get("name").and_then(View::as_str).unwrap_or_default();
+            match ParamHeaders::of(tool) {
+                Ok(headers) => {
+                    if headers.is_empty() {
+                        known.remove(&*name);
+                    } else if known.len() < MAX_TOOLS {
+                        known.insert(name.into_owned(), headers);
+                    }
+                    out.raw(tool.raw());
+                }
+                Err(fault) => {
+                    tracing::warn!(target: "abp.mcp", tool = %name, %fault, "a tool is left out");
+                }
+            }
+        }
+        out.end_array();
+        out.end_object();
+        out.into_text()
     }
 
     /// The connection is open in this version.
@@ -205,6 +261,12 @@ impl Inner {
                 }
             }
         }
+        for (name, value) in &outline.params {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
+        }
         let sent = self.client.request(request).await;
         sent.map_err(|error| McpUpstreamError::Unreachable(reason(&error)))
     }
@@ -222,7 +284,8 @@ impl Inner {
         }
         let status = response.status();
         if is_events(&response) {
-            self.take_events(response, Some(id)).await;
+            let broken_off = self.take_events(response, Some(id)).await;
+            self.resume(id, broken_off).await;
             return self.fail(id, "the stream ended without an answer").await;
         }
         match whole(response).await {
@@ -232,6 +295,36 @@ impl Inner {
                 self.fail(id, &why).await;
             }
         }
+    }
+
+    /// Asks for the rest of a stream that ended before the answer came, up to 2025-11-25.
+    async fn resume(&self, id: &RequestId, broken_off: Resumption) {
+        let mut at = broken_off;
+        for _ in 0..MAX_RESUMPTIONS {
+            let Some(last_event) = at.last_event.clone().filter(|_| self.is_awaited(id)) else {
+                return;
+            };
+            tokio::time::sleep(at.retry.unwrap_or(AGAIN).min(LONGEST_RETRY)).await;
+            let mut request = self.request(HttpMethod::GET, Bytes::new());
+            let name = HeaderName::from_static("last-event-id");
+            request.headers_mut().insert(name, last_event);
+            match self.client.request(request).await {
+                Ok(response) if is_events(&response) => {
+                    let next = self.take_events(response, Some(id)).await;
+                    at = Resumption {
+                        last_event: next.last_event.or(at.last_event),
+                        retry: next.retry.or(at.retry),
+                    };
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn is_awaited(&self, id: &RequestId) -> bool {
+        let shared = self.shared.get().and_then(Weak::upgrade);
+        let is_legacy = lock(&self.version).is_some_and(|version| version.era() == Era::Legacy);
+        is_legacy && shared.is_some_and(|shared| shared.is_awaited(id))
     }
 
     /// Whoever waits for a request is told; where it was answered, nobody does.
@@ -247,7 +340,13 @@ impl Inner {
         }
     }
 
-    async fn take_events(&self, response: Response<IncomingBody>, during: Option<&RequestId>) {
+    /// Takes what a stream of events says until it ends or the request is answered.
+    async fn take_events(
+        &self,
+        response: Response<IncomingBody>,
+        during: Option<&RequestId>,
+    ) -> Resumption {
+        let mut at = Resumption::default();
         let mut body = response.into_body();
         let mut decoder = SseDecoder::new(SseLimits::default());
         while let Some(Ok(frame)) = body.frame().await {
@@ -258,16 +357,27 @@ impl Inner {
             let mut events = decoder.feed(&bytes);
             loop {
                 match events.next_event() {
-                    Ok(Some(SseEvent::Message { data, .. })) => texts.push(data.to_owned()),
+                    Ok(Some(SseEvent::Message {
+                        data, id, retry, ..
+                    })) => {
+                        let id = id.and_then(|id| HeaderValue::from_str(id).ok());
+                        at.last_event = id.or(at.last_event);
+                        at.retry = retry.map(Duration::from_millis).or(at.retry);
+                        // An event without data only says where the stream is.
+                        if !data.is_empty() {
+                            texts.push(data.to_owned());
+                        }
+                    }
                     Ok(Some(_)) => {}
                     Ok(None) => break,
-                    Err(_) => return,
+                    Err(_) => return at,
                 }
             }
             for text in texts {
                 self.receive(text.as_bytes(), during).await;
             }
         }
+        at
     }
 
     /// Hears what no request is about, up to 2025-11-25, where the server has such a stream.
@@ -280,8 +390,8 @@ impl Inner {
             if !response.status().is_success() || !is_events(&response) {
                 return;
             }
-            self.take_events(response, None).await;
-            tokio::time::sleep(AGAIN).await;
+            let at = self.take_events(response, None).await;
+            tokio::time::sleep(at.retry.unwrap_or(AGAIN).min(LONGEST_RETRY)).await;
         }
     }
 
@@ -294,12 +404,13 @@ impl Inner {
 }
 
 impl Outline {
-    fn of(text: &str) -> Self {
+    fn of(text: &str, tools: &BTreeMap<String, ParamHeaders>) -> Self {
         let mut outline = Self {
             id: None,
             method: None,
             name: None,
             version: None,
+            params: Vec::new(),
         };
         let Ok(tape) = message::parse(text.as_bytes(), &MESSAGE_LIMITS) else {
             return outline;
@@ -307,6 +418,7 @@ impl Outline {
         match message::read(&tape, Batches::Refused) {
             Ok(Incoming::Single(Message::Request(request))) => {
                 outline.name = name_header(&request);
+                outline.params = param_headers(&request, tools);
                 outline.version = meta::protocol_version(request.params).map(Into::into);
                 outline.method = Some(request.method.into_owned());
                 outline.id = Some(request.id);
@@ -318,6 +430,18 @@ impl Outline {
         }
         outline
     }
+}
+
+fn param_headers(
+    request: &Request<'_>,
+    tools: &BTreeMap<String, ParamHeaders>,
+) -> Vec<(String, String)> {
+    let name = request
+        .params
+        .and_then(|params| params.get("name")?.as_str());
+    let called = name.filter(|_| request.known_method() == Some(Method::ToolsCall));
+    let headers = called.and_then(|name| tools.get(&*name));
+    headers.map_or_else(Vec::new, |headers| headers.of_call(request.params))
 }
 
 fn is_events(response: &Response<IncomingBody>) -> bool {

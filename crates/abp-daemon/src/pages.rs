@@ -141,7 +141,8 @@ pub(crate) fn models(
     gemini: bool,
     name: Option<String>,
 ) -> Result<Answer, Refusal> {
-    let words = if gemini {
+    // The newer of Google's clients ask under the same address as everybody else.
+    let words = if gemini || headers.contains_key("x-goog-api-key") {
         Words::Gemini
     } else if headers.contains_key("anthropic-version") {
         Words::Claude

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use abp_backend_core::ModelOperation;
 use abp_dialect::Dialect;
-use abp_plan::OnLoss;
+use abp_plan::{Asked, OnLoss};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
@@ -13,7 +13,7 @@ use crate::Principal;
 use crate::stream::AnswerStream;
 
 /// A request, as its vendor's route received it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Ask {
     /// Who asks.
     pub principal: Arc<Principal>,
@@ -32,6 +32,30 @@ pub struct Ask {
     pub body: Bytes,
     /// What to do where something would be lost.
     pub on_loss: OnLoss,
+}
+
+impl Ask {
+    /// The request as a plan takes it.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        Asked {
+            dialect: self.dialect,
+            request: &self.body,
+            stream: self.operation == ModelOperation::Generate { stream: true },
+            on_loss: self.on_loss,
+        }
+    }
+}
+
+/// Tells neither what is said nor the headers, in which there is a key.
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("dialect", &self.dialect)
+            .field("operation", &self.operation)
+            .field("model", &self.model)
+            .field("body", &format_args!("{} bytes", self.body.len()))
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a caller gets, in its own dialect whatever happened.

@@ -253,11 +253,6 @@ fn with_target(
     choice: &Choice,
     plan: impl for<'r> FnOnce(Asked<'r>, ExchangeTarget<'_>) -> Result<ExchangePlan<'r>, PlanError>,
 ) -> Result<Planned, AbpError> {
-    let asked = Asked {
-        dialect: ask.dialect,
-        request: &ask.body,
-        on_loss: ask.on_loss,
-    };
     // What passes as it is asks nothing of the upstream.
     let manifest = match choice.is_native(ask.dialect) {
         true => Arc::default(),
@@ -269,7 +264,7 @@ fn with_target(
         profile: &choice.profile,
         manifest: &manifest,
     };
-    let plan = plan(asked, target)?.into_parts();
+    let plan = plan(ask.asked(), target)?.into_parts();
     Ok(Planned {
         mode: plan.mode,
         body: match plan.body {

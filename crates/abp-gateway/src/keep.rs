@@ -8,7 +8,7 @@ use abp_core::ExecutionMode;
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Kind, Limits, Tape, View, Writer};
-use abp_plan::{Asked, reasoning_to_find};
+use abp_plan::reasoning_to_find;
 use abp_store::{KeptAnswer, ReasoningEntry};
 use abp_translate::{KeptReasoning, Recovered};
 use bytes::Bytes;
@@ -118,46 +118,61 @@ impl Keeper {
         if !self.wants_answer() {
             return;
         }
-        match (mode, std::str::from_utf8(answer)) {
-            (ExecutionMode::Mapped, Ok(text)) => self.answer(text),
-            // The vendor keeps it; we only remember where it is.
-            (ExecutionMode::Passthrough, Ok(text)) => self.store(text, true),
-            (_, Err(_)) => {}
+        let Ok(answer) = std::str::from_utf8(answer) else {
+            return;
+        };
+        match mode {
+            ExecutionMode::Mapped => self.answer(answer),
+            ExecutionMode::Passthrough => {
+                if let Some(id) = member_text(answer, "id") {
+                    self.native(&id);
+                }
+            }
+        }
+    }
+
+    /// Remembers where an answer is that its vendor keeps.
+    pub(crate) fn native(self, id: &str) {
+        if self.wants_answer() {
+            let vendors = self.kept(id);
+            self.store(vendors);
         }
     }
 
     /// Keeps an answer of ours.
     pub(crate) fn answer(self, answer: &str) {
-        self.store(answer, false);
-    }
-
-    fn store(self, answer: &str, native: bool) {
         let Some(request) = &self.request else {
             return;
         };
         let Some(id) = member_text(answer, "id") else {
             return;
         };
-        let kept = KeptAnswer {
-            id,
+        let ours = KeptAnswer {
+            native: false,
+            input_items: input_items(request),
+            answer: answer.to_owned(),
+            ..self.kept(&id)
+        };
+        self.store(ours);
+    }
+
+    /// What is kept of an answer that its vendor has.
+    fn kept(&self, id: &str) -> KeptAnswer {
+        KeptAnswer {
+            id: id.to_owned(),
             principal: self.principal.clone(),
             upstream: self.upstream.clone(),
-            native,
+            native: true,
             model: self.model.clone(),
             created_at: now(),
-            input_items: if native {
-                String::new()
-            } else {
-                input_items(request)
-            },
-            answer: if native {
-                String::new()
-            } else {
-                answer.to_owned()
-            },
+            input_items: String::new(),
+            answer: String::new(),
             previous: self.previous.clone(),
-        };
-        let shared = Arc::clone(&self.shared);
+        }
+    }
+
+    fn store(self, kept: KeptAnswer) {
+        let shared = self.shared;
         let key = (kept.principal.clone(), kept.id.clone());
         shared.pending.answers().insert(key.clone(), kept.clone());
         let tasks = shared.tasks.clone();
@@ -182,12 +197,7 @@ impl Shared {
         if from.family() == to.family() || !may_lack_reasoning(&ask.body, to) {
             return Ok(recovered);
         }
-        let asked = Asked {
-            dialect: from,
-            request: &ask.body,
-            on_loss: ask.on_loss,
-        };
-        let calls = reasoning_to_find(asked, to)?;
+        let calls = reasoning_to_find(ask.asked(), to)?;
         if calls.is_empty() {
             return Ok(recovered);
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use abp_backend_core::{ModelCall, ModelOperation, StoredAction};
 use abp_dialect::Dialect;
 use abp_error::{AbpError, ErrorCode};
-use abp_json::{Limits, Tape};
 use abp_store::KeptAnswer;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use crate::ask::{Answer, AnswerBody};
 use crate::gateway::{Gateway, Shared};
+use crate::listing::list;
 use crate::{Principal, Refusal, headers};
 
 /// The longest that a vendor may say about an answer it keeps.
@@ -57,7 +57,8 @@ impl Shared {
                 self.store.forget_answer(&principal.id, id).await?;
                 deleted(id)
             }
-            StoredAction::InputItems => input_items(&kept.input_items)?,
+            StoredAction::InputItems => list(id, &kept.input_items, query.as_deref())
+                .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?,
             StoredAction::Cancel => {
                 let message = "Cannot cancel a synchronous response.";
                 return Err(Refusal::new(ErrorCode::ValidationFailed, message));
@@ -119,29 +120,4 @@ impl Shared {
 
 fn deleted(id: &str) -> String {
     json!({ "id": id, "object": "response", "deleted": true }).to_string()
-}
-
-/// The items as a list of the vendor's; those without an id are named by their place.
-fn input_items(items: &str) -> Result<String, AbpError> {
-    let broken = |error: abp_json::JsonError| AbpError::new(ErrorCode::Internal, error.to_string());
-    let tape = Tape::parse_str(items, &Limits::default()).map_err(broken)?;
-    let id = |at: usize, item: abp_json::View<'_>| {
-        let given = item
-            .get("id")
-            .and_then(|id| id.as_str().map(std::borrow::Cow::into_owned));
-        given.unwrap_or_else(|| format!("item_{at}"))
-    };
-    let ids: Vec<String> = tape
-        .root()
-        .items()
-        .enumerate()
-        .map(|(at, item)| id(at, item))
-        .collect();
-    let text = |id: Option<&String>| serde_json::Value::from(id.cloned()).to_string();
-    Ok(format!(
-        r#"{{"object":"list","data":{},"first_id":{},"last_id":{},"has_more":false}}"#,
-        tape.root().raw(),
-        text(ids.first()),
-        text(ids.last())
-    ))
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use abp_backend_core::{ModelBody, UpstreamError};
-use abp_core::ir::{IrDelta, IrError};
+use abp_core::ir::{IrDelta, IrError, Leaf};
 use abp_core::{ExecutionMode, Outcome};
 use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
 use abp_dialect::{Dialect, Exchange, WireFamily};
@@ -50,9 +50,8 @@ pub struct AnswerStream {
     /// Fires when the caller has heard nothing for a while.
     silence: Option<(Pin<Box<Sleep>>, Duration)>,
     last_sign: Instant,
+    /// Until there is something to keep, and for answers of which something is.
     keeper: Option<Keeper>,
-    /// The whole answer, as the caller's stream told it.
-    answer: Option<String>,
     form: SseForm,
     over: bool,
     _slot: OwnedSemaphorePermit,
@@ -93,7 +92,7 @@ impl Shared {
         let mut headers = headers::returned(&reply.headers, translated);
         let form = form(ask);
         let mut silence = None;
-        let mut keeper = None;
+        let mut keeper = Some(Keeper::new(self, ask, scan, &choice));
         let way = if translated {
             let kind = match form {
                 SseForm::Events => "text/event-stream; charset=utf-8",
@@ -105,7 +104,6 @@ impl Shared {
             let options = Options::default();
             let mut translator = ByteTranslator::new(from, to, &planned.exchange, form, &options)
                 .map_err(AbpError::from)?;
-            keeper = Some(Keeper::new(self, ask, scan, &choice));
             if from.family() != to.family() && keeps_reasoning(from) {
                 translator.events_mut().gather();
             }
@@ -116,6 +114,7 @@ impl Shared {
                 capacity: 256,
             }
         } else {
+            keeper = keeper.filter(Keeper::wants_answer);
             let watch = StreamWatch::new(choice.dialect).ok_or_else(|| {
                 Refusal::new(ErrorCode::DialectUnknown, "the dialect is not known")
             })?;
@@ -137,7 +136,6 @@ impl Shared {
             silence,
             last_sign: Instant::now(),
             keeper,
-            answer: None,
             form,
             over: false,
             _slot: slot,
@@ -210,6 +208,12 @@ impl AnswerStream {
                     tally.passed_on(&bytes);
                 }
                 *between_events = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n");
+                // The caller may go on from the answer as soon as it has seen its end.
+                if let Some(id) = &watch.summary().id
+                    && let Some(keeper) = self.keeper.take()
+                {
+                    keeper.native(id);
+                }
                 bytes
             }
             Way::Mapped {
@@ -223,7 +227,9 @@ impl AnswerStream {
                     tally.received(&bytes);
                     tally.delivered(&out);
                 }
-                self.look_for_answer(&out);
+                if translator.events().summary().complete {
+                    self.keep(&out);
+                }
                 Bytes::from(out)
             }
         }
@@ -237,7 +243,7 @@ impl AnswerStream {
                 let broken = !summary.complete && summary.error.is_none();
                 let error = UpstreamError::Broken("it has no end".to_owned());
                 let last = if broken {
-                    self.native_error(&error)
+                    self.native_error(&error, summary.id.as_deref())
                 } else {
                     Ok(Bytes::new())
                 };
@@ -265,7 +271,7 @@ impl AnswerStream {
         let (last, summary) = match &mut self.way {
             Way::Native { watch, .. } => {
                 let summary = watch.finish();
-                (self.native_error(error), summary)
+                (self.native_error(error, summary.id.as_deref()), summary)
             }
             Way::Mapped { translator, .. } => {
                 let summary = translator.events().summary().clone();
@@ -282,22 +288,39 @@ impl AnswerStream {
         last
     }
 
-    /// An error after bytes that were not ours: as an event of its own, where events can follow.
-    fn native_error(&self, error: &UpstreamError) -> Result<Bytes, BrokenOff> {
+    /// An error after bytes that were not ours: as an event of its own, where events can follow. It is
+    /// about the answer that the vendor announced, if it came that far.
+    fn native_error(
+        &self,
+        error: &UpstreamError,
+        announced: Option<&str>,
+    ) -> Result<Bytes, BrokenOff> {
         let Way::Native { between_events, .. } = &self.way else {
             return Err(BrokenOff);
         };
         if self.form == SseForm::JsonArray {
             return Err(BrokenOff);
         }
-        let told = IrDelta::Error(told(&self.upstream, error));
-        let events = write_stream(&[told], self.caller, &Exchange::default());
+        let start = announced.map(|id| IrDelta::Start {
+            id: Some(Leaf::from(id)),
+            model: None,
+            created: None,
+            vendor: Vec::new(),
+        });
+        let error = IrDelta::Error(told(&self.upstream, error));
+        let deltas: Vec<IrDelta> = start.into_iter().chain([error]).collect();
+        let events = write_stream(&deltas, self.caller, &Exchange::default());
+        let mut events = events.map_err(|_| BrokenOff)?;
+        if announced.is_some() {
+            // Everything before the error has been said.
+            events.drain(..events.len().saturating_sub(1));
+        }
         let mut out = Vec::new();
         if !between_events {
             out.extend_from_slice(b"\n\n");
         }
         let mut encoder = SseEncoder::new(SseForm::Events);
-        for event in events.map_err(|_| BrokenOff)? {
+        for event in events {
             encoder.event(event.name.as_deref(), &event.data, &mut out);
         }
         Ok(Bytes::from(out))
@@ -326,29 +349,22 @@ impl AnswerStream {
         }
     }
 
-    /// Keeps what later requests will need of a complete answer.
+    /// Keeps what later requests will need of a complete answer, which ends with these bytes.
     fn keep(&mut self, last: &[u8]) {
-        self.look_for_answer(last);
         let Way::Mapped { translator, .. } = &mut self.way else {
             return;
         };
-        let gathered = translator.events_mut().take_gathered();
         let Some(keeper) = self.keeper.take() else {
             return;
         };
+        let gathered = translator.events_mut().take_gathered();
         if let Some(Ok(answer)) = gathered.map(abp_translate::Accumulator::finish) {
             keeper.reasoning(kept_reasoning(&answer));
         }
-        if let Some(answer) = self.answer.take() {
+        if keeper.wants_answer()
+            && let Some(answer) = final_answer(last)
+        {
             keeper.answer(&answer);
-        }
-    }
-
-    /// Finds the whole answer in the event that ends a stream of Responses.
-    fn look_for_answer(&mut self, out: &[u8]) {
-        let wanted = self.keeper.as_ref().is_some_and(Keeper::wants_answer);
-        if wanted && let Some(answer) = final_answer(out) {
-            self.answer = Some(answer);
         }
     }
 

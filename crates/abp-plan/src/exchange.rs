@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 
 use abp_capability::{infer, negotiate};
-use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrResponseFormatKind, IrRole};
+use abp_core::ir::{
+    IrContentBlock, IrConversation, IrMessage, IrResponseFormatKind, IrRole, Leaf, Origin,
+};
 use abp_core::{
     CapabilityManifest, EmulationReport, EnforcementLevel, ExecutionMode, NegotiationResult,
 };
@@ -28,6 +30,8 @@ pub struct Asked<'r> {
     pub dialect: Dialect,
     /// Its body.
     pub request: &'r [u8],
+    /// Whether the answer is to be streamed. Some dialects say so in the address, not in the body.
+    pub stream: bool,
     /// What to do where something would be lost.
     pub on_loss: OnLoss,
 }
@@ -114,6 +118,10 @@ fn plan_with<'r>(
     let prepare = |conversation: &mut IrConversation| {
         // A renamed model alone changes nothing else: the request stays the vendor's own.
         if from != to {
+            if asked.stream && conversation.settings.stream.is_none() {
+                let origin = Origin::Made("stream_in_route");
+                conversation.settings.stream = Some(Leaf::new(true, origin));
+            }
             recover(conversation, to, recovered);
             decided = Some(decide(conversation, target, engine));
             change(conversation);

@@ -73,10 +73,34 @@ fn b17_a_stream_that_is_cut_ends_in_the_callers_error() {
             assert!(seen.error.is_some(), "no error: {place}");
             assert!(!seen.complete, "it ends as if finished: {place}");
             assert!(!reply.text().contains("[DONE]"), "a terminator: {place}");
+            if caller == Dialect::Codex {
+                assert_is_of_one_answer(&reply, &place);
+            }
             let receipt = lab.receipt(&reply);
             assert_eq!(receipt["outcome"], "failed", "{place}");
         }
     }
+}
+
+/// Clients of Responses stop listening where an event is about another answer than the one before.
+fn assert_is_of_one_answer(reply: &Reply, place: &str) {
+    let text = reply.text();
+    let datas = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = datas.filter_map(|data| serde_json::from_str::<serde_json::Value>(data).ok());
+    let (kinds, ids): (Vec<_>, Vec<_>) = events
+        .filter(|event| event["response"].is_object())
+        .map(|event| (event["type"].clone(), event["response"]["id"].clone()))
+        .unzip();
+    let expected = [
+        "response.created",
+        "response.in_progress",
+        "response.failed",
+    ];
+    assert_eq!(kinds, expected, "{place}");
+    assert!(
+        ids.iter().all(|id| *id == ids[0] && id.is_string()),
+        "{place}"
+    );
 }
 
 /// B18: an event that is no JSON passes untouched, or is left out and labelled; the stream goes on.

@@ -7,6 +7,8 @@ mod faults;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod limits;

@@ -142,6 +142,25 @@ fn an_alias_makes_a_mapped_exchange_with_one_entry() {
     assert!(!of_request.is_empty());
 }
 
+/// Gemini's address names the model and asks for a stream; other vendors read both in the body.
+#[test]
+fn what_an_address_says_is_said_to_vendors_that_read_the_body() {
+    for target in [Dialect::OpenAi, Dialect::Codex, Dialect::Claude] {
+        let stream = Vendor::fixture(&format!("{target}/stream_text.sse")).expect("a stream");
+        let vendor = FakeVendor::start(stream).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+        let reply = lab.ask(Dialect::Gemini, "m", true);
+        assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+        let sent = &vendor.requests()[0].body;
+        let sent: serde_json::Value = serde_json::from_slice(sent).expect("JSON");
+        assert_eq!(
+            (&sent["model"], &sent["stream"]),
+            (&"m".into(), &true.into()),
+            "{sent}"
+        );
+    }
+}
+
 /// B10, B11: nothing that a request names is fetched, and no redirection is followed.
 #[test]
 fn b10_b11_nothing_else_is_contacted() {

@@ -1,0 +1,95 @@
+//! Answers of Responses that are kept, by their vendor or by the gateway.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use abp_dialect::Dialect;
+use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
+use abp_translate::StreamWatch;
+
+use crate::lab::{KEY, Lab, Reply, request, upstream};
+
+const PATH: &str = "/v1/responses";
+
+/// Asks for a stream and reads it until it has told of its end. The connection stays open.
+fn read_to_the_end_of_the_answer(lab: &Lab) -> (String, TcpStream) {
+    let body = request(Dialect::Codex, "m", true);
+    let mut connection = lab.connect();
+    let raw = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    connection.write_all(raw.as_bytes()).expect("a request");
+    let (mut read, mut part) = (Vec::new(), [0_u8; 4096]);
+    loop {
+        let count = connection.read(&mut part).expect("more of the answer");
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&part[..count]);
+        let mut watch = StreamWatch::new(Dialect::Codex).expect("a codec");
+        watch.push(&Reply::parse(&read).body);
+        if watch.summary().complete {
+            let id = watch.summary().id.clone();
+            return (id.expect("an id"), connection);
+        }
+    }
+}
+
+/// A caller can go on from a streamed answer once it has seen its end, though the vendor has not hung up.
+#[test]
+fn a_streamed_answer_can_be_gone_on_from_at_once() {
+    for target in [Dialect::Codex, Dialect::Claude, Dialect::OpenAi] {
+        let stream = fixture(&format!("{target}/stream_text.sse")).expect("a stream");
+        let length = stream.len();
+        let whole = Vendor::fixture(&format!("{target}/response_text.json")).expect("an answer");
+        let script = Script::InOrder(vec![Vendor::events(stream).stall_at(length), whole]);
+        let vendor = FakeVendor::start(script).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+        let (id, connection) = read_to_the_end_of_the_answer(&lab);
+        let next = format!(r#"{{"model":"m","input":"And then?","previous_response_id":"{id}"}}"#);
+        let reply = lab.post(PATH, &next);
+        drop(connection);
+        assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+        let sent = vendor.requests()[1].body.clone();
+        let sent = String::from_utf8(sent.to_vec()).expect("text");
+        if target == Dialect::Codex {
+            assert_eq!(sent, next, "the vendor keeps its own answers");
+        } else {
+            assert!(!sent.contains("previous_response_id"), "{target}: {sent}");
+            let places = ["Hello", "And then?"].map(|words| sent.find(words));
+            assert!(
+                places[0].is_some() && places[0] < places[1],
+                "{target}: {sent}"
+            );
+        }
+    }
+}
+
+/// What an answer of ours was an answer to is listed as the vendor would list it.
+#[test]
+fn the_input_of_a_kept_answer_is_listed() {
+    let first = fixture("claude/response_text.json").expect("an answer");
+    let first = String::from_utf8(first).expect("text");
+    let second = first.replace("msg_1", "msg_2");
+    let script = Script::InOrder([first, second].map(Vendor::json).into());
+    let vendor = FakeVendor::start(script).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::Claude, &vendor))]);
+    let first = lab.ask(Dialect::Codex, "m", false).json();
+    let id = first["id"].as_str().expect("an id");
+    let next = format!(r#"{{"model":"m","input":"And then?","previous_response_id":"{id}"}}"#);
+    let second = lab.post(PATH, &next).json();
+    let id = second["id"].as_str().expect("an id");
+    let listed = lab
+        .get(&format!("{PATH}/{id}/input_items?order=asc"))
+        .json();
+    let items = listed["data"].as_array().expect("items").iter();
+    let found: Vec<_> = items
+        .map(|item| (item["role"].as_str(), item["content"][0]["type"].as_str()))
+        .collect();
+    let expected = [
+        (Some("user"), Some("input_text")),
+        (Some("assistant"), Some("output_text")),
+        (Some("user"), Some("input_text")),
+    ];
+    assert_eq!(found, expected, "{listed}");
+}

@@ -1,7 +1,7 @@
 //! From the operator's configuration to a gateway and a server.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,13 @@ use abp_core::PriceTable;
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{Gateway, GatewaySettings, UpstreamRules};
 use abp_store::{Store, StoreOptions};
+use rustix::fs::OFlags;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::ServerOptions;
 
+/// How much of a key file is read.
+const MAX_KEY_FILE: u64 = 4096;
 /// The models of the embedded upstream; `mock-error-STATUS` answers with that error.
 const MOCK_MODELS: [&str; 2] = ["mock", "mock-*"];
 
@@ -212,20 +215,29 @@ fn create_key(file: &Path) -> std::io::Result<SecretString> {
 }
 
 fn read_key(file: &Path) -> Result<SecretString, AbpError> {
-    let known = std::fs::symlink_metadata(file).map_err(|error| key_problem(file, &error))?;
+    let problem = |problem: &dyn std::fmt::Display| key_problem(file, problem);
+    // Everything is asked of the file that was opened: its name may mean another one by then.
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+        .open(file)
+        .map_err(|error| problem(&error))?;
+    let known = opened.metadata().map_err(|error| problem(&error))?;
     if !known.is_file() {
-        return Err(key_problem(file, &"it is not a plain file"));
+        return Err(problem(&"it is not a plain file"));
+    }
+    if known.uid() != rustix::process::geteuid().as_raw() {
+        return Err(problem(&"somebody else owns it"));
     }
     if known.mode() & 0o077 != 0 {
-        return Err(key_problem(
-            file,
-            &"others than its owner can read it; chmod 600",
-        ));
+        return Err(problem(&"others than its owner can read it; chmod 600"));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| key_problem(file, &error))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_KEY_FILE).read_to_string(&mut text);
+    read.map_err(|error| problem(&error))?;
     let key = text.trim();
     if key.len() < 16 {
-        return Err(key_problem(file, &"it has fewer than 16 characters"));
+        return Err(problem(&"it has fewer than 16 characters"));
     }
     Ok(SecretString::from(key))
 }
@@ -248,5 +260,17 @@ pub fn harden() {
     }
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(target: "abp.daemon", %error, "memory is not kept from other processes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
+
+    #[test]
+    fn a13_memory_is_kept_from_others() {
+        super::harden();
+        assert_eq!(getrlimit(Resource::Core).maximum, Some(0));
+        assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
     }
 }

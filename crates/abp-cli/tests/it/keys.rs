@@ -8,14 +8,14 @@ use crate::desk::Desk;
 use crate::served::{Served, get, post, within_a_second};
 
 /// Makes a key and returns its id and the key itself.
-fn create(desk: &Desk, more: &[&str]) -> (String, String) {
+pub(crate) fn create(desk: &Desk, more: &[&str]) -> (String, String) {
     let (status, made) = desk.json(&[&["keys", "create", "--name", "test"], more].concat());
     assert_eq!(status, 0, "{made:#}");
     let text = |name: &str| made[name].as_str().unwrap().to_owned();
     (text("id"), text("key"))
 }
 
-fn listed(desk: &Desk, id: &str) -> Value {
+pub(crate) fn listed(desk: &Desk, id: &str) -> Value {
     let (_, list) = desk.json(&["keys", "list", "--all"]);
     let mut keys = list["keys"].as_array().unwrap().iter();
     keys.find(|key| key["id"] == id).unwrap().clone()

@@ -27,6 +27,8 @@ mod present;
 #[cfg(test)]
 mod served;
 #[cfg(test)]
+mod serving;
+#[cfg(test)]
 mod sidecar;
 #[cfg(test)]
 mod signals;

@@ -14,3 +14,5 @@ mod lab;
 mod limits;
 #[cfg(test)]
 mod passthrough;
+#[cfg(test)]
+mod secluded;

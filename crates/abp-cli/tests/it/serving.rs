@@ -1,0 +1,147 @@
+//! `abp serve` from its start to its end, whichever that is.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use abp_testkit::{FakeVendor, Reply};
+use serde_json::{Value, json};
+
+use crate::desk::Desk;
+use crate::keys::{create, listed};
+use crate::served::{Served, post, within_a_second};
+
+/// The lines of the README that ask a server started without configuration.
+fn curl_lines() -> String {
+    let readme = include_str!("../../../../README.md");
+    let block = readme
+        .split("```sh\n")
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.contains("curl $BASE"));
+    let (_, lines) = block.unwrap().split_once('\n').unwrap();
+    lines.replace("curl ", "curl --silent --fail ")
+}
+
+#[test]
+fn the_lines_of_the_readme_are_answered_in_all_four_families() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return abp_testkit::skip("the README's curl lines", "curl is not installed");
+    }
+    let desk = Desk::new();
+    let served = Served::start(&desk, &[]);
+    let script = format!(
+        "set -e\nKEY=$(cat .agent-backplane/gateway.key); BASE={}\n{}",
+        served.base,
+        curl_lines()
+    );
+    let ran = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(desk.path(""))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{errors}");
+    let answers = serde_json::Deserializer::from_slice(&ran.stdout).into_iter::<Value>();
+    let answers: Vec<Value> = answers.map(|answer| answer.unwrap()).collect();
+    let places = [
+        "/choices/0/message/content",
+        "/output/0/content/0/text",
+        "/content/0/text",
+        "/candidates/0/content/parts/0/text",
+    ];
+    assert_eq!(answers.len(), places.len());
+    for (answer, place) in answers.iter().zip(places) {
+        let text = answer.pointer(place).unwrap_or(&Value::Null);
+        assert_eq!(text, "You said: hello", "{answer:#}");
+    }
+}
+
+#[test]
+fn keys_and_budgets_survive_a_kill() {
+    let desk = Desk::new();
+    let (id, key) = create(&desk, &["--token-budget", "4000"]);
+    let body = json!({
+        "model": "mock", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}],
+    });
+    let vendor = FakeVendor::start(Reply::silence()).unwrap();
+    desk.write(
+        "slow.toml",
+        format!(
+            "state_dir = {:?}\n[upstreams.slow]\ndialect = \"openai\"\nbase_url = \"{}\"\nmodels = [\"slow\"]\n",
+            desk.path(".agent-backplane"),
+            vendor.url("/v1")
+        ),
+    );
+    let served = Served::start(&desk, &["--config", "slow.toml"]);
+    assert_eq!(post(&served.base, &key, &body).0, 200);
+    within_a_second(|| (listed(&desk, &id)["reserved_tokens"] == 0).then_some(()));
+    let spent = listed(&desk, &id)["spent_tokens"].as_u64().unwrap();
+    assert!(spent > 0);
+
+    // One request is on its way when everything ends.
+    let mut pending = TcpStream::connect(served.address()).unwrap();
+    let slow = json!({
+        "model": "slow", "max_tokens": 3000, "messages": [{"role": "user", "content": "hi"}],
+    });
+    let slow = slow.to_string();
+    write!(
+        pending,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{slow}",
+        slow.len()
+    )
+    .unwrap();
+    assert!(vendor.wait_until(|requests| !requests.is_empty()));
+    drop(served);
+
+    let again = Served::start(&desk, &["--config", "slow.toml"]);
+    // Nobody knows what the vendor did with that request, so it counts as what it could have cost.
+    let account = within_a_second(|| {
+        let account = listed(&desk, &id);
+        (account["reserved_tokens"] == 0).then_some(account)
+    });
+    let now_spent = account["spent_tokens"].as_u64().unwrap();
+    assert!(now_spent >= spent + 3000, "{account:#}");
+    assert_eq!(post(&again.base, &key, &body).0, 200);
+    let dear = json!({
+        "model": "mock", "max_tokens": 1000, "messages": [{"role": "user", "content": "hi"}],
+    });
+    assert_eq!(post(&again.base, &key, &dear).0, 402);
+}
+
+#[test]
+fn a_request_to_stop_lets_answers_end() {
+    let desk = Desk::new();
+    let vendor = Reply::fixture("openai/stream_text.sse").unwrap();
+    let vendor = vendor.in_chunks(64).every(Duration::from_millis(30));
+    let vendor = FakeVendor::start(vendor).unwrap();
+    desk.write(
+        "slow.toml",
+        format!(
+            "state_dir = {:?}\n[upstreams.slow]\ndialect = \"openai\"\nbase_url = \"{}\"\nmodels = [\"slow\"]\n",
+            desk.path(".agent-backplane"),
+            vendor.url("/v1")
+        ),
+    );
+    let mut served = Served::start(&desk, &["--config", "slow.toml"]);
+    let body = r#"{"model":"slow","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+    let mut stream = TcpStream::connect(served.address()).unwrap();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        served.key,
+        body.len()
+    )
+    .unwrap();
+    let mut first = [0; 32];
+    stream.read_exact(&mut first).unwrap();
+    served.terminate();
+    within_a_second(|| TcpStream::connect(served.address()).err());
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\r\n0\r\n\r\n"), "{rest}");
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert!(served.wait().success());
+}

@@ -1,0 +1,189 @@
+//! What a request cannot reach, and what does not get out.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use abp_daemon::operator_key;
+use abp_dialect::Dialect;
+use abp_testkit::{FakeVendor, Reply as Vendor};
+use serde_json::{Value, json};
+
+use crate::lab::{KEY, Lab, VENDOR_KEY, path, request, upstream};
+
+const DIALECTS: [Dialect; 4] = [
+    Dialect::OpenAi,
+    Dialect::Codex,
+    Dialect::Claude,
+    Dialect::Gemini,
+];
+
+/// An answer of a dialect.
+fn answer(dialect: Dialect) -> Vendor {
+    Vendor::fixture(&format!("{dialect}/response_text.json")).expect("a fixture")
+}
+
+/// A7: whatever members a request has, no program is started and nobody else is called.
+#[test]
+fn a7_no_request_names_a_program_or_an_address() {
+    let elsewhere = FakeVendor::start(Vendor::json("{}")).expect("a vendor");
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = dir.path().join("made");
+    let command = ["touch", made.to_str().expect("a path")];
+    let hostile = json!({
+        "command": command, "args": command, "env": { "LD_PRELOAD": made }, "cwd": "/",
+        "backend": { "type": "sidecar", "command": command },
+        "mcp_servers": { "x": { "command": command[0], "args": [command[1]] } },
+        "base_url": elsewhere.url("/v1"), "api_base": elsewhere.url("/v1"),
+        "endpoint": elsewhere.url(""), "webhook_url": elsewhere.url("/hook"),
+        "upstream": { "base_url": elsewhere.url("/v1") }, "proxy": elsewhere.url(""),
+    });
+    for caller in DIALECTS {
+        for target in DIALECTS {
+            let vendor = FakeVendor::start(answer(target)).expect("a vendor");
+            let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+            let mut body: Value =
+                serde_json::from_str(&request(caller, "m", false)).expect("a request");
+            let members = body.as_object_mut().expect("an object");
+            members.extend(hostile.as_object().expect("an object").clone());
+            let reply = lab.post(&path(caller, "m", false), &body.to_string());
+            assert!(
+                matches!(reply.status, 200 | 400 | 422),
+                "{caller} to {target}: {}",
+                reply.text()
+            );
+            assert_eq!(vendor.requests().len(), usize::from(reply.status == 200));
+        }
+    }
+    assert_eq!(elsewhere.connections(), 0);
+    assert!(!made.exists());
+}
+
+/// A12: a key file that somebody else prepared is not used, and not written through.
+#[test]
+fn a12_prepared_key_files_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name);
+    let write = |name: &str, mode: u32| {
+        std::fs::write(place(name), "abp_0123456789abcdef").expect("a file");
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place(name), mode).expect("a mode");
+    };
+    write("own", 0o600);
+    write("open", 0o644);
+    write("short", 0o600);
+    std::fs::write(place("short"), "abp_1").expect("a file");
+    symlink(place("own"), place("link")).expect("a link");
+    symlink(place("absent"), place("dangling")).expect("a link");
+    std::fs::create_dir(place("directory")).expect("a directory");
+    // Opening a pipe that nobody writes to must not wait for somebody.
+    let pipe = std::process::Command::new("mkfifo")
+        .args(["-m", "600"])
+        .arg(place("pipe"))
+        .status();
+    assert!(pipe.expect("mkfifo").success());
+    for refused in ["open", "short", "link", "dangling", "directory", "pipe"] {
+        let error = operator_key(&place(refused)).expect_err(refused);
+        assert!(error.to_string().contains(refused), "{error}");
+    }
+    assert!(!place("absent").exists(), "nothing is made through a link");
+    assert!(operator_key(&place("own")).is_ok());
+}
+
+/// A16: names that callers make up do not become labels without end.
+#[test]
+fn a16_metrics_stay_small() {
+    let vendor = FakeVendor::start(answer(Dialect::OpenAi)).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
+    let ask = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let model = format!("made-up-{number}");
+            assert_eq!(lab.ask(Dialect::OpenAi, &model, false).status, 200);
+        }
+        lab.get("/metrics").text()
+    };
+    let enough = ask(0..250).lines().count();
+    let metrics = ask(250..400);
+    assert_eq!(metrics.lines().count(), enough, "{metrics}");
+    assert!(metrics.contains("made-up-1"), "{metrics}");
+    assert!(!metrics.contains("Hello"), "no text of a request");
+}
+
+/// B4: a body that would have to be unpacked is refused unread, wherever it goes.
+#[test]
+fn b4_packed_bodies_are_refused() {
+    let vendor = FakeVendor::start(answer(Dialect::OpenAi)).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
+    let targets = DIALECTS.map(|dialect| path(dialect, "m", false));
+    let more = ["/v1/messages/count_tokens", "/v1/translate"].map(str::to_owned);
+    for target in targets.iter().chain(&more) {
+        for packing in ["gzip", "zstd", "br", "deflate", "identity, gzip", "x-gzip"] {
+            let header = format!("content-encoding: {packing}\r\n");
+            let body = request(Dialect::OpenAi, "m", false);
+            let reply = lab.post_as(KEY, target, &body, &header);
+            assert_eq!(reply.status, 415, "{target} {packing}: {}", reply.text());
+        }
+    }
+    assert!(vendor.requests().is_empty());
+    let plain = lab.post_as(
+        KEY,
+        "/v1/chat/completions",
+        &request(Dialect::OpenAi, "m", false),
+        "content-encoding: identity\r\n",
+    );
+    assert_eq!(plain.status, 200, "{}", plain.text());
+}
+
+/// B25: what the gateway knows of an exchange stays with it.
+#[test]
+fn b25_a_vendor_gets_the_request_and_nothing_of_ours() {
+    for caller in DIALECTS {
+        for target in DIALECTS {
+            let vendor = FakeVendor::start(answer(target)).expect("a vendor");
+            let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+            let headers = "x-abp-session: canary-session\r\nx-abp-on-loss: label\r\n\
+                           x-request-id: canary-request\r\ncookie: canary-cookie\r\n";
+            let reply = lab.post_as(
+                KEY,
+                &path(caller, "m", false),
+                &request(caller, "m", false),
+                headers,
+            );
+            assert_eq!(reply.status, 200, "{caller} to {target}: {}", reply.text());
+            let run = reply.header("x-abp-run-id").expect("a run id");
+            let sent = vendor.requests().remove(0);
+            let sent = format!("{:?} {}", sent, String::from_utf8_lossy(&sent.body));
+            for ours in [
+                KEY,
+                "canary",
+                "x-abp",
+                run,
+                lab.dir.path().to_str().expect("a path"),
+            ] {
+                let sent = sent.replace(VENDOR_KEY, "");
+                assert!(
+                    !sent.contains(ours),
+                    "{caller} to {target}: {ours} in {sent}"
+                );
+            }
+        }
+    }
+}
+
+/// B26: there is no HTTP/2 to abuse.
+#[test]
+fn b26_only_one_version_of_http_is_spoken() {
+    let vendor = FakeVendor::start(answer(Dialect::OpenAi)).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
+    let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    let reply = lab.raw(settings);
+    assert!(matches!(reply.status, 0 | 400 | 403 | 505), "{reply:?}");
+    let upgrade =
+        "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n";
+    let body = request(Dialect::OpenAi, "m", false);
+    let raw = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
+         content-type: application/json\r\n{upgrade}content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let reply = lab.raw(raw.as_bytes());
+    assert_ne!(reply.status, 101, "{reply:?}");
+}

@@ -10,14 +10,15 @@ use abp_backend_core::{
     RunEnd, Session, ToolError, cancellation,
 };
 use abp_core::{
-    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, EnforcementLevel, Receipt,
+    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
+    EnforcementLevel, Receipt,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::PolicyEngine;
 use abp_store::Store;
 use abp_workspace::{StageProgress, WorkspaceManager};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -134,8 +135,9 @@ impl Supervisor {
             "run {} on {}",
             self.accepted.run_id, self.engaged.identity.id
         );
+        let client = self.client();
         self.recorder
-            .record(AgentEventKind::RunStarted { message }, None)
+            .record(AgentEventKind::RunStarted { message }, client)
             .await;
         let manager = WorkspaceManager::new(self.accepted.runtime.state_dir.join("stages"))
             .with_progress(Arc::clone(&self.accepted.staging));
@@ -150,6 +152,16 @@ impl Supervisor {
             Err(ended) => ended,
         };
         (Some(stage), ended)
+    }
+
+    /// What the client can render and who said so, as far as anybody said something.
+    fn client(&self) -> Option<BTreeMap<String, Value>> {
+        let capabilities = self.accepted.plan.order().client.clone()?;
+        let profile = ClientProfile {
+            capabilities: Some(capabilities),
+            origins: self.accepted.options.client_origins,
+        };
+        Some(BTreeMap::from([("client".to_owned(), json!(profile))]))
     }
 
     /// Opens the chosen backend, or the next in line, and confirms the plan on what it really is.

@@ -321,6 +321,7 @@ impl Supervisor {
         )?)
         .plan(self.engaged.plan.map(|plan| plan.report().clone()))
         .enforcement(enforcement)
+        .adaptations(recorded.adaptations)
         .build_hashed()
         .map_err(|error| RuntimeError::Lost(error.to_string()))
     }

@@ -6,6 +6,7 @@
 //! ends in exactly one receipt.
 
 mod approval;
+mod audience;
 mod error;
 mod execute;
 mod finish;
@@ -27,6 +28,7 @@ mod trace;
 pub use abp_backend_core::CancelHandle;
 pub use abp_core::PriceTable;
 pub use approval::{ApprovalRequest, Approvals, Approver};
+pub use audience::Audience;
 pub use error::RuntimeError;
 pub use handle::{EventStream, ReceiptHandle, RunHandle, Submission};
 pub use runtime::{RunOptions, Runtime, RuntimeOptions};

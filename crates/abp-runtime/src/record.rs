@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use abp_backend_core::CancelSignal;
-use abp_core::{AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
+use abp_core::{Adaptation, AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
 use abp_error::AbpError;
 use abp_stream::{Pipeline, Redactor, Stage};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::Audience;
 use crate::journal::Journal;
 use crate::trace::{Trace, admit};
 
@@ -81,6 +82,7 @@ pub(crate) struct Recorder {
     trace: Trace,
     journal: Journal,
     end: End,
+    audience: Audience,
     /// Kept only where somebody will look at it: it can be as long as the run.
     answer: Option<Answer>,
 }
@@ -102,6 +104,7 @@ impl Recorder {
             trace: Trace::default(),
             journal,
             end,
+            audience: Audience::new(order.client.clone()),
             answer: None,
         }
     }
@@ -117,6 +120,14 @@ impl Recorder {
             return;
         };
         let event = admit(event);
+        for told in self.audience.told_before(&event).await {
+            self.append(told).await;
+        }
+        self.append(event).await;
+    }
+
+    async fn append(&mut self, event: AgentEvent) {
+        let ts = event.ts;
         if let Some(answer) = &mut self.answer {
             answer.observe(&event.kind);
         }
@@ -173,6 +184,7 @@ impl Recorder {
             digest,
             problem,
             redactor: self.redactor,
+            adaptations: self.audience.adaptations().to_vec(),
         }
     }
 }
@@ -185,6 +197,8 @@ pub(crate) struct Recorded {
     /// Why events are missing in the store, where they are.
     pub(crate) problem: Option<String>,
     pub(crate) redactor: Redactor,
+    /// What was changed for the client.
+    pub(crate) adaptations: Vec<Adaptation>,
 }
 
 impl Answer {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::cancellation;
-use abp_core::{MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder, read_document};
+use abp_core::{
+    CapabilityOrigins, MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder, read_document,
+};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
@@ -47,6 +49,8 @@ pub struct RunOptions {
     pub timeout: Option<Duration>,
     /// What is approved in advance.
     pub approvals: Approvals,
+    /// Who said what the order's client can render.
+    pub client_origins: CapabilityOrigins,
 }
 
 /// Takes work orders and runs them.

@@ -1,17 +1,19 @@
 //! Event streams: which events pass, and what they look like when they do.
 //!
 //! [`Predicate`] selects events, [`Redactor`] takes secrets out of them, and a [`Pipeline`] applies
-//! such stages in order. A [`Presenter`] gives one client what it can take, and [`Packets`] puts that
-//! into packets. All of it is pure; the streams themselves live in the runtime.
+//! such stages in order. A [`Presenter`] gives one client what it can take, [`Packets`] puts that into
+//! packets, a [`Transcript`] has its words alone. All of it is pure; the streams themselves live in the runtime.
 
 mod filter;
 mod packet;
 mod pipeline;
 mod present;
 mod redact;
+mod transcript;
 
 pub use filter::Predicate;
 pub use packet::Packets;
 pub use pipeline::{Pipeline, Stage};
 pub use present::{Presented, Presenter, TextForm, progress_line};
 pub use redact::Redactor;
+pub use transcript::Transcript;

@@ -1,9 +1,10 @@
 //! The events of a run as packets of a stream.
 
 use abp_core::{
-    AgentEvent, AgentEventKind, ErrorSeverity, PacketWriter, PresentationType, StreamError,
-    StreamPacket, Timestamp,
+    AgentEvent, AgentEventKind, ErrorSeverity, PacketWriter, PresentationType, Receipt,
+    StreamError, StreamPacket, Timestamp,
 };
+use abp_error::ErrorCode;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -60,6 +61,31 @@ impl Packets {
     /// The last packet.
     pub fn close(&mut self, t: Timestamp) -> StreamPacket {
         self.writer.close(t)
+    }
+
+    /// The last packets of a run: its receipt, what it failed of, and the end.
+    pub fn end(&mut self, receipt: &Receipt) -> Vec<StreamPacket> {
+        let at = receipt.meta.finished_at;
+        let told = json!({
+            "type": "receipt", "run_id": receipt.meta.run_id, "outcome": receipt.outcome,
+            "receipt_sha256": receipt.receipt_sha256,
+        });
+        let mut last = vec![self.writer.event(at, object(told))];
+        match &receipt.error {
+            Some(error) => last.extend(self.lost(at, error.code, &error.message)),
+            None => last.push(self.close(at)),
+        }
+        last
+    }
+
+    /// The last packets of a stream that cannot go on.
+    pub fn lost(&mut self, t: Timestamp, code: ErrorCode, message: &str) -> [StreamPacket; 2] {
+        let error = StreamError {
+            code: code.to_string(),
+            message: message.to_owned(),
+            severity: ErrorSeverity::Fatal,
+        };
+        [self.writer.error(t, &error), self.close(t)]
     }
 
     /// An id that follows from the stream's own, so that the same run has the same ids again.

@@ -27,6 +27,19 @@ pub enum TextForm {
     Speech,
 }
 
+impl TextForm {
+    /// What plain text is for where nobody says: a client that takes neither markdown nor any block
+    /// has no screen to show them on.
+    #[must_use]
+    pub fn of(client: &ClientCapabilities) -> Self {
+        if client.prefers_markdown || !client.supported_events.is_empty() {
+            Self::Screen
+        } else {
+            Self::Speech
+        }
+    }
+}
+
 /// The events a client gets for one event of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Presented<'e> {
@@ -82,6 +95,13 @@ impl Presenter {
         Self {
             client: capabilities.map(|capabilities| Client::new(capabilities, form)),
         }
+    }
+
+    /// A presenter for a client, as its capabilities describe it.
+    #[must_use]
+    pub fn for_client(capabilities: Option<ClientCapabilities>) -> Self {
+        let form = capabilities.as_ref().map_or(TextForm::Screen, TextForm::of);
+        Self::new(capabilities, form)
     }
 
     /// Takes the next event of the run.

@@ -464,3 +464,40 @@ async fn lanes() {
         "person\n"
     );
 }
+
+/// Step 11: what is changed for the client is told before the run ends, and stands in the receipt,
+/// however many kinds of blocks a backend makes up.
+#[tokio::test]
+async fn what_is_changed_for_the_client_is_recorded() {
+    let block = |number: u32| {
+        let name = format!("{number}_{}", "x".repeat(1000));
+        json!({"do": "emit", "event": {"type": "content_block", "block_type": name, "data": {}}})
+    };
+    let mut steps = vec![json!({"do": "say", "text": "**hi**"})];
+    steps.extend((0..400).map(block));
+    let bench = Bench::scripted(&Value::from(steps));
+    let client = json!({"prefers_markdown": false});
+    let (receipt, events) = bench.run(json!({"client": client})).await;
+    let told: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            AgentEventKind::Adapted { adaptation } => Some(adaptation.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(receipt.adaptations, told);
+    assert_eq!(told.iter().map(|one| one.count).sum::<u64>(), 401);
+    assert!(told.len() <= 257 && told.iter().all(|one| one.event.len() < 300));
+    let raw = events.iter().any(|event| {
+        matches!(&event.kind, AgentEventKind::AssistantMessage { text } if text == "**hi**")
+    });
+    assert!(raw, "the journal keeps what was said");
+    assert_eq!(
+        events.last().map(|event| event.kind.name()),
+        Some("run_completed")
+    );
+
+    let standard = Bench::scripted(&json!([{"do": "say", "text": "**hi**"}]));
+    let (receipt, events) = standard.run(json!({})).await;
+    assert_eq!((receipt.adaptations, &events[0].ext), (Vec::new(), &None));
+}

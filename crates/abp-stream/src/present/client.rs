@@ -80,6 +80,8 @@ impl Client {
                 self.end_passage();
                 Passes::AsItIs
             }
+            // What was changed for somebody else: it is not what this client gets.
+            AgentEventKind::Adapted { .. } => Passes::Not,
             _ => Passes::AsItIs,
         }
     }

@@ -4,6 +4,11 @@ use abp_core::Adaptation;
 
 use super::plain::Counts;
 
+/// How many kinds of changes are told apart, and how long a name in a record may be. The names come
+/// from the run, which could otherwise make a record of any size.
+const MAX_KINDS: usize = 256;
+const MAX_NAME: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Records {
     told: Vec<Adaptation>,
@@ -11,8 +16,27 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn add(&mut self, change: Adaptation) {
+    pub(super) fn add(&mut self, mut change: Adaptation) {
+        shorten(&mut change.event);
+        shorten(&mut change.from);
+        shorten(&mut change.reason);
+        let mut known = self.untold.iter().chain(&self.told);
+        if !known.any(|record| record.is_like(&change)) && self.is_full() {
+            change = Adaptation {
+                count: change.count,
+                ..Adaptation::new(
+                    "other",
+                    "other",
+                    "other",
+                    "there are too many kinds to name",
+                )
+            };
+        }
         merge(&mut self.untold, change);
+    }
+
+    fn is_full(&self) -> bool {
+        self.untold.len() + self.told.len() >= MAX_KINDS
     }
 
     /// Adds what was changed in the text of an event.
@@ -38,6 +62,13 @@ impl Records {
     /// Everything that was told.
     pub(super) fn told(&self) -> &[Adaptation] {
         &self.told
+    }
+}
+
+fn shorten(name: &mut String) {
+    if name.len() > MAX_NAME {
+        name.truncate(name.floor_char_boundary(MAX_NAME));
+        name.push('…');
     }
 }
 

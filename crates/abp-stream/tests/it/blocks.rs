@@ -201,6 +201,16 @@ fn changes_are_told_before_the_run_ends() {
     assert_eq!(changes(&presenter), [code]);
 }
 
+/// A run that was recorded for one client can be presented to another.
+#[test]
+fn what_was_changed_for_others_is_not_told() {
+    let adaptation = abp_core::Adaptation::new("a", "b", "c", "d");
+    let told = event(AgentEventKind::Adapted { adaptation });
+    let mut presenter = voice();
+    assert_eq!(presenter.push(&told), Presented::Changed(Vec::new()));
+    assert_eq!(presenter.finish(), []);
+}
+
 #[test]
 fn packets_are_in_order_and_carry_what_they_should() {
     let mut packets = Packets::new(Uuid::from_u128(7));

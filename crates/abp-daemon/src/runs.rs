@@ -11,8 +11,9 @@ use abp_core::{PolicyProfile, RuntimeConfig, WorkOrder, read_document};
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
-use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions};
+use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions, workspace_error};
 use abp_sidecar_sdk::{Place, built_in_hosts, register_sidecars};
+use uuid::Uuid;
 
 use self::upstreams::{MOCK_BACKEND, UpstreamBackend};
 
@@ -172,6 +173,16 @@ impl RunPlane {
         self.config.restrictions.apply(&mut order.policy);
         let runtime = self.runtime(self.prices(&backend), order.config.model.as_deref())?;
         Ok(runtime.run_with(&backend, order, options).await?)
+    }
+
+    /// Removes what a run left in its staged workspace. Takes a while.
+    ///
+    /// # Errors
+    /// Fails where there is nothing, and where it cannot be removed.
+    pub fn discard(&self, run_id: Uuid) -> Result<(), AbpError> {
+        let stage = self.archive()?.workspaces().reopen(run_id);
+        let stage = stage.map_err(|error| workspace_error(&error))?;
+        stage.remove().map_err(|error| workspace_error(&error))
     }
 }
 

@@ -70,6 +70,7 @@ pub(crate) fn run(
         let options = RunOptions {
             timeout: args.limits.timeout,
             approvals,
+            ..RunOptions::default()
         };
         let submission = match &args.idempotency_key {
             Some(key) => runtime.run_once(&backend, order, options, key).await?,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abp_config::{Config, UpstreamConfig};
-use abp_daemon::{Server, ServerOptions, gateway, server_options};
+use abp_daemon::{Planes, RunPlane, Server, ServerOptions, gateway, server_options};
 use abp_dialect::Dialect;
 use abp_gateway::{Gateway, key_hash};
 use abp_testkit::FakeVendor;
@@ -82,9 +83,11 @@ impl Lab {
         let (gateway, server, addr) = runtime.block_on(async {
             let gateway = gateway(&config).await.expect("a gateway");
             gateway.reload_keys(Some(operator)).await.expect("keys");
-            let server = Server::bind(gateway.clone(), options)
-                .await
-                .expect("a server");
+            let planes = Planes {
+                gateway: gateway.clone(),
+                runs: Some(Arc::new(RunPlane::new(config.clone(), Vec::new()))),
+            };
+            let server = Server::bind(planes, options).await.expect("a server");
             let addr = server.local_addr().expect("an address");
             (gateway, server, addr)
         });

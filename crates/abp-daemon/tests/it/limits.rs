@@ -10,7 +10,7 @@ use abp_testkit::{FakeVendor, Reply as Vendor, fixture};
 
 use crate::lab::{Lab, path, request, upstream};
 
-fn key(id: &str) -> NewApiKey {
+pub(crate) fn key(id: &str) -> NewApiKey {
     NewApiKey {
         id: id.to_owned(),
         name: id.to_owned(),
@@ -39,7 +39,7 @@ fn priced_lab(vendor: &FakeVendor) -> Lab {
     })
 }
 
-fn add(lab: &Lab, key: NewApiKey) {
+pub(crate) fn add(lab: &Lab, key: NewApiKey) {
     let added = lab.block_on(lab.gateway.store().add_key(key));
     added.expect("a key");
     let read = lab.block_on(

@@ -1,0 +1,178 @@
+//! `POST /v1/assist`: one run, for whoever listens.
+//!
+//! A request says what is to be done and, in its body or its headers, what its sender can render.
+//! From it comes a work order that names nothing of this machine: no path, no command, no address. The
+//! agent works in an empty directory, under the operator's policy. While the run goes on, its events
+//! go out in the form that was asked for, adapted to the sender.
+
+mod accept;
+mod agui;
+mod follow;
+mod order;
+mod request;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_core::{CapabilitySource, ClientProfile, PartialCapabilities};
+use abp_error::ErrorCode;
+use abp_gateway::{Principal, Refusal};
+use abp_runtime::{Audience, RunOptions};
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::json;
+use tokio::sync::{Semaphore, mpsc};
+use uuid::Uuid;
+
+use self::accept::{Accepted, Framing, Profile};
+use self::follow::Follower;
+use self::request::AssistRequest;
+use self::writer::Writer;
+use crate::body::{self, Reply};
+use crate::runs::RunPlane;
+
+/// How many runs go on at once. Each may be several processes.
+const MAX_RUNS: usize = 32;
+/// When to come again where that many go on.
+const BUSY: Duration = Duration::from_secs(2);
+/// The longest a run may take.
+const MAX_DURATION: Duration = Duration::from_hours(1);
+/// How much may wait for a reader before the run waits too.
+const QUEUE: usize = 64;
+/// The most that is collected of an answer that is wanted in one piece.
+const MAX_COLLECTED: usize = 32 << 20;
+
+/// Starts runs and lets their senders follow them.
+#[derive(Debug)]
+pub(crate) struct Assist {
+    runs: Arc<RunPlane>,
+    places: Arc<Semaphore>,
+}
+
+impl Assist {
+    pub(crate) fn new(runs: Arc<RunPlane>) -> Self {
+        Self {
+            runs,
+            places: Arc::new(Semaphore::new(MAX_RUNS)),
+        }
+    }
+
+    /// Starts the run that is asked for, and answers with what it says.
+    pub(crate) async fn answer(
+        &self,
+        principal: &Principal,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Reply, Refusal> {
+        if !principal.is_operator {
+            let message =
+                "runs need the operator's key: they are not counted against a key's limits";
+            return Err(Refusal::new(ErrorCode::PolicyDenied, message));
+        }
+        let request = AssistRequest::read(body)?;
+        let accepted = Accepted::of(&all(headers, ACCEPT.as_str()));
+        let client = client(headers, &request)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let message = format!("{MAX_RUNS} runs are going on");
+            Refusal::new(ErrorCode::Overloaded, message).retry_after(BUSY)
+        })?;
+        let options = RunOptions {
+            timeout: Some(MAX_DURATION),
+            client_origins: client.origins,
+            ..RunOptions::default()
+        };
+        let order = order::build(&request, client.capabilities.clone(), &self.runs).await?;
+        let backend = request.backend.as_deref();
+        let handle = self.runs.start(backend, order, options).await?;
+        let run_id = handle.run_id;
+        let profile = accepted.profile.unwrap_or(request.profile);
+        let writer = Writer::new(profile, accepted.framing, run_id, request.conversation);
+        let (parts, received) = mpsc::channel(QUEUE);
+        let follower = Follower {
+            audience: Audience::new(client.capabilities.clone()),
+            writer,
+            parts,
+            notes: request.left_out,
+            keep_alive: Duration::from_secs(self.runs.config().server.keepalive_secs.into()),
+            runs: Arc::clone(&self.runs),
+        };
+        tokio::spawn(async move {
+            follower.follow(handle).await;
+            drop(place);
+        });
+        let headers = response_headers(run_id, &accepted);
+        match accepted.framing {
+            Framing::Events | Framing::Text(_) => Ok(Reply::live(headers, received)),
+            Framing::Collected => collect(received, run_id, &client, profile, headers).await,
+        }
+    }
+}
+
+/// What the sender can render: what it says itself, then what its headers say.
+fn client(headers: &HeaderMap, request: &AssistRequest) -> Result<ClientProfile, Refusal> {
+    let mut sources = Vec::new();
+    if let Some(said) = &request.capabilities {
+        sources.push((CapabilitySource::Body, said.clone()));
+    }
+    if let Some(value) = headers.get(PartialCapabilities::HEADER) {
+        let said = PartialCapabilities::from_json(value.as_bytes()).map_err(|error| {
+            let header = PartialCapabilities::HEADER;
+            Refusal::new(error.code(), format!("{header}: {error}"))
+        })?;
+        sources.push((CapabilitySource::Header, said));
+    }
+    if let Some(said) = PartialCapabilities::from_accept(&all(headers, ACCEPT.as_str())) {
+        sources.push((CapabilitySource::Accept, said));
+    }
+    Ok(ClientProfile::merge(&sources))
+}
+
+/// The values of a header that may be given several times.
+fn all(headers: &HeaderMap, name: &str) -> String {
+    let values = headers.get_all(name).iter();
+    let values: Vec<_> = values.filter_map(|value| value.to_str().ok()).collect();
+    values.join(",")
+}
+
+fn response_headers(run_id: Uuid, accepted: &Accepted) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let kind = HeaderValue::from_static(accepted.framing.media_type());
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(run_id) = HeaderValue::try_from(run_id.to_string()) {
+        headers.insert("x-abp-run-id", run_id);
+    }
+    headers
+}
+
+/// The whole answer in one object.
+async fn collect(
+    mut parts: mpsc::Receiver<Bytes>,
+    run_id: Uuid,
+    client: &ClientProfile,
+    profile: Profile,
+    headers: HeaderMap,
+) -> Result<Reply, Refusal> {
+    let mut collected = Vec::new();
+    let mut size = 0;
+    while let Some(part) = parts.recv().await {
+        size += part.len();
+        if size > MAX_COLLECTED {
+            let message = "the answer is too long for one piece; ask for text/event-stream";
+            return Err(Refusal::new(ErrorCode::RequestTooLarge, message));
+        }
+        let value: serde_json::Value = serde_json::from_slice(&part)
+            .map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
+        collected.push(value);
+    }
+    let name = match profile {
+        Profile::Packets => "packets",
+        Profile::AgUi => "events",
+    };
+    let answer = json!({ "run_id": run_id, "client": client, name: collected });
+    let mut answer = body::json(StatusCode::OK, &answer);
+    answer.headers = headers;
+    Ok(answer.into())
+}

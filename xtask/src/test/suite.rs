@@ -40,6 +40,11 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[CARGO],
         command: sdk_tests,
     },
+    Suite {
+        name: "gateway",
+        needs: &[CARGO],
+        command: gateway_tests,
+    },
 ];
 
 const CARGO: Need = Need {
@@ -205,6 +210,16 @@ fn corpus_tests() -> Runner {
 fn sdk_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "sdk"]);
+    Runner {
+        command,
+        format: Format::Totals,
+    }
+}
+
+/// As the one before; the SDKs talk through the gateway to a vendor on this machine.
+fn gateway_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "gateway"]);
     Runner {
         command,
         format: Format::Totals,

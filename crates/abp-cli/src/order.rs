@@ -4,6 +4,7 @@ use abp_core::{
     Capability, CapabilityRequirement, ClientCapabilities, ExecutionLane, MinSupport,
     PolicyProfile, RuntimeConfig, WorkOrder, WorkOrderBuilder, WorkspaceMode,
 };
+use abp_daemon::usual_policy;
 use abp_error::{AbpError, ErrorCode};
 use serde_json::{Map, Value};
 
@@ -50,7 +51,7 @@ pub(crate) fn build(
         None if file_has_policy => {}
         None => {
             let configured = session.runs.default_policy();
-            order.policy = configured.unwrap_or_else(|| default_policy(order.workspace.mode));
+            order.policy = configured.unwrap_or_else(|| usual_policy(order.workspace.mode));
         }
     }
     // Whatever policy a run has, these hold.
@@ -164,28 +165,6 @@ fn parse_requirement(text: &str) -> Result<CapabilityRequirement, AbpError> {
         capability,
         min_support,
     })
-}
-
-/// Secrets stay unread and repositories unharmed. In place, changes need approval as well: on a copy
-/// they are proposals that somebody still has to apply.
-fn default_policy(mode: WorkspaceMode) -> PolicyProfile {
-    let list = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    PolicyProfile {
-        disallowed_tools: list(&["KillBash", "NotebookEdit", "mcp__*__*"]),
-        deny_read: list(&[
-            "**/.env",
-            "**/.env.*",
-            "**/.git/**",
-            "**/id_rsa",
-            "**/id_ed25519",
-        ]),
-        deny_write: list(&["**/.git/**"]),
-        require_approval_for: match mode {
-            WorkspaceMode::Staged => Vec::new(),
-            WorkspaceMode::PassThrough => list(&["Bash", "Write", "Edit"]),
-        },
-        ..PolicyProfile::default()
-    }
 }
 
 /// What a terminal can show.

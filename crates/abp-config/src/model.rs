@@ -53,7 +53,7 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Models' APIs by name. Read by `abp serve`, and by `abp run` as the backends `upstream:NAME`.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
-    /// MCP servers. Read by `abp mcp --gateway`.
+    /// MCP. Read by `abp mcp --gateway` and `abp serve`.
     pub mcp: McpConfig,
     /// Policies by name. Read by `abp run`.
     pub policies: BTreeMap<String, PolicyProfile>,

@@ -189,6 +189,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "max_answer_mb"], between(1, 4_096)),
     setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
     setting(&["upstreams", ANY, "fallback"], TEXTS),
+    setting(&["mcp", "roots"], Kind::List(&Kind::Path)),
     setting(&["mcp", "servers", ANY, "command"], Kind::Command),
     setting(&["mcp", "servers", ANY, "args"], TEXTS),
     setting(&["mcp", "servers", ANY, "env", ANY], Kind::Text),

@@ -6,26 +6,29 @@ use std::time::Duration;
 
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Answer, Ask, Gateway, Principal, Refusal};
+use abp_gateway::{Ask, Gateway, Principal, Refusal};
+use abp_mcp::MESSAGE_LIMITS;
 use abp_plan::OnLoss;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
+use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
-use crate::body::{self, Outgoing};
+use crate::body::{self, Outgoing, Reply};
 use crate::guard::{Allowed, check_body_kind};
+use crate::mcp::McpPlane;
 use crate::pages;
 use crate::route::Route;
-use crate::runs::RunPlane;
 use crate::wire::Phase;
 
 /// Everything that requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) gateway: Gateway,
-    pub(crate) runs: Option<Arc<RunPlane>>,
+    pub(crate) assist: Option<Assist>,
+    pub(crate) mcp: Option<McpPlane>,
     pub(crate) allowed: Allowed,
     pub(crate) door: Doorkeeper,
     pub(crate) max_body: usize,
@@ -66,11 +69,11 @@ impl App {
             }
             Err(problem) => Err(problem),
         };
-        let answer = answer.unwrap_or_else(|problem| match dialect {
-            Some(dialect) => problem.answer(dialect),
-            None => problem.plain_answer(),
+        let reply = answer.unwrap_or_else(|problem| match dialect {
+            Some(dialect) => problem.answer(dialect).into(),
+            None => problem.plain_answer().into(),
         });
-        let mut response = Outgoing::response(answer, &phase);
+        let mut response = Outgoing::response(reply, &phase);
         if close {
             response
                 .headers_mut()
@@ -79,26 +82,26 @@ impl App {
         response
     }
 
-    async fn answer(&self, route: Route, asked: Asked) -> Result<Answer, Refusal> {
+    async fn answer(&self, route: Route, asked: Asked) -> Result<Reply, Refusal> {
         match route {
-            Route::Health => Ok(pages::health()),
-            Route::Ready => Ok(pages::ready(&self.gateway)),
-            Route::Root => Ok(pages::root()),
-            Route::Version => Ok(pages::version()),
+            Route::Health => Ok(pages::health().into()),
+            Route::Ready => Ok(pages::ready(&self.gateway).into()),
+            Route::Root => Ok(pages::root().into()),
+            Route::Version => Ok(pages::version().into()),
             Route::Metrics => {
                 if !self.is_local {
                     self.admit(&asked, false)?;
                 }
-                Ok(pages::metrics(&self.gateway))
+                Ok(pages::metrics(&self.gateway).into())
             }
-            Route::Nothing => Err(Refusal::new(ErrorCode::NotFound, "there is nothing here")),
+            Route::Nothing => Err(nothing()),
             Route::WrongMethod => Err(Refusal::new(
                 ErrorCode::MethodNotAllowed,
                 format!("{} is not for this address", asked.parts.method),
             )),
             Route::Protocol => {
                 self.admit(&asked, false)?;
-                Ok(pages::protocol())
+                Ok(pages::protocol().into())
             }
             Route::NotServed(what) => {
                 self.admit(&asked, false)?;
@@ -109,30 +112,43 @@ impl App {
             }
             Route::Models { gemini, name } => {
                 let principal = self.admit(&asked, gemini)?;
-                pages::models(
-                    &self.gateway,
-                    &principal,
-                    &asked.parts.headers,
-                    gemini,
-                    name,
-                )
+                let headers = &asked.parts.headers;
+                let models = pages::models(&self.gateway, &principal, headers, gemini, name)?;
+                Ok(models.into())
             }
             Route::Receipt(id) => {
                 let principal = self.admit(&asked, false)?;
-                pages::receipt(&self.gateway, &principal, &id).await
+                let receipt = pages::receipt(&self.gateway, &principal, &id).await?;
+                Ok(receipt.into())
             }
             Route::Stored { id, action } => {
                 let principal = self.admit(&asked, false)?;
-                Ok(self
-                    .gateway
-                    .stored(&principal, &id, action, asked.query)
-                    .await)
+                let stored = self.gateway.stored(&principal, &id, action, asked.query);
+                Ok(stored.await.into())
             }
             Route::Translate => {
                 self.admit(&asked, false)?;
                 check_body_kind(&asked.parts)?;
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-                pages::translate(body).await
+                Ok(pages::translate(body).await?.into())
+            }
+            Route::Assist => {
+                let principal = self.admit(&asked, false)?;
+                check_body_kind(&asked.parts)?;
+                let assist = self.assist.as_ref().ok_or_else(nothing)?;
+                let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
+                assist.answer(&principal, &asked.parts.headers, &body).await
+            }
+            Route::Mcp(place) => {
+                let principal = self.admit(&asked, false)?;
+                let mcp = self.mcp.as_ref().ok_or_else(nothing)?;
+                if asked.parts.method == Method::POST {
+                    check_body_kind(&asked.parts)?;
+                }
+                let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
+                let body = body::read(asked.incoming, limit, self.body_deadline).await?;
+                let answered = mcp.answer(place, &principal, asked.parts, body).await?;
+                Ok(answered.into())
             }
             Route::Vendor {
                 dialect,
@@ -154,7 +170,7 @@ impl App {
                     body,
                     on_loss,
                 };
-                Ok(self.gateway.exchange(ask).await)
+                Ok(self.gateway.exchange(ask).await.into())
             }
         }
     }
@@ -184,6 +200,8 @@ impl Route {
             Self::Models { gemini: true, .. } => Some(Dialect::Gemini),
             Self::Models { gemini: false, .. } | Self::NotServed(_) => Some(Dialect::OpenAi),
             Self::Translate
+            | Self::Assist
+            | Self::Mcp(_)
             | Self::Receipt(_)
             | Self::Protocol
             | Self::Version
@@ -195,6 +213,10 @@ impl Route {
             | Self::Nothing => None,
         }
     }
+}
+
+fn nothing() -> Refusal {
+    Refusal::new(ErrorCode::NotFound, "there is nothing here")
 }
 
 /// There are no WebSockets; clients that try one fall back to plain requests when they hear so.

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use abp_error::ErrorCode;
 use abp_gateway::{Answer, AnswerBody, AnswerStream, BrokenOff, Refusal};
+use abp_mcp::McpBody;
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::sync::mpsc;
 
 use crate::wire::Phase;
 
@@ -78,21 +80,62 @@ pub(crate) struct Outgoing {
 enum Content {
     Whole(Option<Bytes>),
     Stream(Box<AnswerStream>),
+    Live(mpsc::Receiver<Bytes>),
+    Mcp(Box<McpBody>),
+}
+
+/// A response that does not belong to a connection yet.
+pub(crate) struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    content: Content,
+}
+
+impl Reply {
+    /// A response whose parts somebody else makes. Who makes them sees when nobody takes them any
+    /// more.
+    pub(crate) fn live(headers: HeaderMap, parts: mpsc::Receiver<Bytes>) -> Self {
+        Self {
+            status: StatusCode::OK,
+            headers,
+            content: Content::Live(parts),
+        }
+    }
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self {
+            status: answer.status,
+            headers: answer.headers,
+            content: match answer.body {
+                AnswerBody::Whole(bytes) => Content::Whole(Some(bytes)),
+                AnswerBody::Stream(stream) => Content::Stream(stream),
+            },
+        }
+    }
+}
+
+impl From<Response<McpBody>> for Reply {
+    fn from(response: Response<McpBody>) -> Self {
+        let (parts, body) = response.into_parts();
+        Self {
+            status: parts.status,
+            headers: parts.headers,
+            content: Content::Mcp(Box::new(body)),
+        }
+    }
 }
 
 impl Outgoing {
-    /// Makes a response of an answer.
-    pub(crate) fn response(answer: Answer, phase: &Arc<Phase>) -> Response<Self> {
-        let content = match answer.body {
-            AnswerBody::Whole(bytes) => Content::Whole(Some(bytes)),
-            AnswerBody::Stream(stream) => Content::Stream(stream),
-        };
+    /// The response on a connection.
+    pub(crate) fn response(reply: Reply, phase: &Arc<Phase>) -> Response<Self> {
         let mut response = Response::new(Self {
-            content,
+            content: reply.content,
             phase: Arc::clone(phase),
         });
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.headers;
         response
     }
 }
@@ -119,13 +162,20 @@ impl Body for Outgoing {
             Content::Stream(stream) => Pin::new(stream.as_mut())
                 .poll_next(context)
                 .map(|part| part.map(|part| part.map(Frame::data))),
+            Content::Live(parts) => parts
+                .poll_recv(context)
+                .map(|part| part.map(|part| Ok(Frame::data(part)))),
+            Content::Mcp(body) => Pin::new(body.as_mut())
+                .poll_frame(context)
+                .map_err(|never| match never {}),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Content::Stream(_) => false,
+            Content::Stream(_) | Content::Live(_) => false,
+            Content::Mcp(body) => body.is_end_stream(),
         }
     }
 
@@ -134,13 +184,14 @@ impl Body for Outgoing {
             Content::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Content::Stream(_) => SizeHint::default(),
+            Content::Stream(_) | Content::Live(_) => SizeHint::default(),
+            Content::Mcp(body) => body.size_hint(),
         }
     }
 }
 
 /// An answer of our own in JSON.
-pub(crate) fn json(status: http::StatusCode, value: &serde_json::Value) -> Answer {
+pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
     let mut headers = HeaderMap::new();
     headers.insert(
         http::header::CONTENT_TYPE,
@@ -161,7 +212,7 @@ pub(crate) fn text(kind: &'static str, text: String) -> Answer {
         http::HeaderValue::from_static(kind),
     );
     Answer {
-        status: http::StatusCode::OK,
+        status: StatusCode::OK,
         headers,
         body: AnswerBody::Whole(Bytes::from(text)),
     }

@@ -10,10 +10,14 @@
 //! attack that needs more.
 
 mod app;
+mod assist;
 mod auth;
 mod body;
+mod find;
 mod guard;
+mod mcp;
 mod pages;
+mod policy;
 mod route;
 mod runs;
 mod serve;
@@ -21,6 +25,9 @@ mod setup;
 mod tls;
 mod wire;
 
+pub use find::find_run;
+pub use mcp::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
+pub use policy::usual_policy;
 pub use runs::{RunPlane, ServedModel, first_served_model, served_models};
 pub use serve::{Planes, Server, ServerOptions};
 pub use setup::{

@@ -4,6 +4,8 @@ use abp_backend_core::{ModelOperation, StoredAction};
 use abp_dialect::Dialect;
 use http::Method;
 
+use crate::mcp::McpPlace;
+
 /// What an address and a method mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -28,6 +30,10 @@ pub(crate) enum Route {
     NotServed(&'static str),
     /// A dry run of a translation.
     Translate,
+    /// A run for whoever listens.
+    Assist,
+    /// MCP, up to 2025-11-25 with a stream and an end of its own.
+    Mcp(McpPlace),
     /// The receipt of an exchange.
     Receipt(String),
     Protocol,
@@ -48,6 +54,7 @@ const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 /// A GET is how a WebSocket begins; it is told that there is none.
 const POST_OR_UPGRADE: &[Method] = &[Method::POST, Method::GET];
+const POST_GET_OR_DELETE: &[Method] = &[Method::POST, Method::GET, Method::DELETE];
 const GET_OR_DELETE: &[Method] = &[Method::GET, Method::HEAD, Method::DELETE];
 
 impl Route {
@@ -88,6 +95,9 @@ impl Route {
             "/responses/compact" => (POST, Self::NotServed("compaction")),
             "/messages/batches" => (POST, Self::NotServed("batches")),
             "/translate" => (POST, Self::Translate),
+            "/assist" => (POST, Self::Assist),
+            "/mcp" => (POST_GET_OR_DELETE, Self::Mcp(McpPlace::Own)),
+            "/mcp/gateway" => (POST_GET_OR_DELETE, Self::Mcp(McpPlace::Gateway)),
             "/" => (GET, Self::Root),
             "/protocol" => (GET, Self::Protocol),
             "/version" => (GET, Self::Version),
@@ -304,6 +314,11 @@ mod tests {
                 Route::Receipt("x".to_owned()),
             ),
             (Method::HEAD, "/", Route::Root),
+            (Method::POST, "/v1/assist", Route::Assist),
+            (Method::GET, "/v1/assist", Route::WrongMethod),
+            (Method::DELETE, "/mcp", Route::Mcp(McpPlace::Own)),
+            (Method::POST, "/mcp/gateway", Route::Mcp(McpPlace::Gateway)),
+            (Method::PUT, "/mcp", Route::WrongMethod),
             (Method::GET, "/v1/messages", Route::WrongMethod),
             (Method::DELETE, "/v1/chat/completions", Route::WrongMethod),
             (

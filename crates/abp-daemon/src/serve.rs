@@ -18,8 +18,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
+use crate::assist::Assist;
 use crate::auth::Doorkeeper;
 use crate::guard::Allowed;
+use crate::mcp::McpPlane;
 use crate::runs::RunPlane;
 use crate::tls;
 use crate::wire::{Phase, Wire, WireDeadlines};
@@ -140,7 +142,8 @@ impl Server {
         let allowed = Allowed::new(&options.allowed_hosts, &options.allowed_origins, address);
         let app = App {
             gateway: planes.gateway,
-            runs: planes.runs,
+            mcp: planes.runs.clone().map(McpPlane::new).transpose()?,
+            assist: planes.runs.map(Assist::new),
             allowed,
             door: Doorkeeper::default(),
             max_body: options.max_body,
@@ -189,6 +192,9 @@ impl Server {
         drop(ends);
         // Nobody may be left to hear of it.
         let _ = ending.send(true);
+        if let Some(mcp) = &self.app.mcp {
+            mcp.close().await;
+        }
         let all = u32::try_from(self.options.max_connections).unwrap_or(u32::MAX);
         let drained = places.acquire_many(all);
         if tokio::time::timeout(self.options.drain_timeout, drained)

@@ -1,19 +1,15 @@
 //! `abp mcp`: the backplane as an MCP server, other MCP servers behind one, and what they agree on.
 
-mod gateway;
 mod negotiate;
-mod resources;
-mod runs;
-mod server;
-mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_daemon::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_mcp::{
-    ConnectionOptions, Implementation, McpConnection, McpSession, Offer, Profile, ProtocolVersion,
-    ServerCapabilities, StateKey, serve_lines,
+    ConnectionOptions, McpConnection, McpSession, Offer, Profile, StateKey, programs_ended,
+    serve_lines,
 };
 
 use crate::args::{GlobalArgs, McpArgs, McpCommand};
@@ -22,6 +18,8 @@ use crate::session::{Session, block_on};
 
 /// How long a client may take to answer what it is asked.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long servers may take to end.
+const GRACE: Duration = Duration::from_secs(5);
 /// The most requests that are served at once.
 const MAX_REQUESTS: usize = 64;
 
@@ -41,12 +39,25 @@ pub(crate) fn run(
     };
     block_on(async {
         if args.gateway {
-            let gateway = gateway::open(session.config())?;
-            serve(gateway.session(), profile, gateway::INSTRUCTIONS).await?;
-            gateway.close().await;
+            let gateway = mcp_gateway(session.config())?;
+            serve(
+                gateway.session(""),
+                mcp_offer(profile, GATEWAY_INSTRUCTIONS),
+            )
+            .await?;
+            gateway.close();
+            drop(gateway);
+            programs_ended(GRACE).await;
         } else {
-            let server = server::AbpServer::new(session)?;
-            serve(Arc::clone(&server) as _, profile, server::INSTRUCTIONS).await?;
+            let root = std::env::current_dir();
+            let root =
+                root.map_err(|error| internal("the directory cannot be read").with_source(error))?;
+            let server = AbpServer::new(Arc::new(session.runs), &[root])?;
+            serve(
+                Arc::clone(&server) as _,
+                mcp_offer(profile, ABP_INSTRUCTIONS),
+            )
+            .await?;
             server.finish().await;
         }
         Ok(ExitStatus::Success)
@@ -54,19 +65,7 @@ pub(crate) fn run(
 }
 
 /// Serves the client at the standard streams until it closes them.
-async fn serve(
-    session: Arc<dyn McpSession>,
-    profile: Profile,
-    instructions: &str,
-) -> Result<(), AbpError> {
-    let offer = Offer {
-        versions: ProtocolVersion::ALL.to_vec(),
-        // The session says what it has when a client asks.
-        capabilities: ServerCapabilities::none(),
-        info: Implementation::new("abp", env!("CARGO_PKG_VERSION")),
-        instructions: Some(instructions.to_owned()),
-        profile,
-    };
+async fn serve(session: Arc<dyn McpSession>, offer: Offer) -> Result<(), AbpError> {
     let options = ConnectionOptions {
         principal: String::new(),
         state_key: StateKey::random().map_err(|error| internal(&error.to_string()))?,

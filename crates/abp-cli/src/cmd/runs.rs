@@ -1,6 +1,7 @@
-//! `abp runs`, and finding a run by what a person types.
+//! `abp runs`.
 
 use abp_core::AgentEvent;
+use abp_daemon::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::{Runtime, RuntimeError, workspace_error};
 use abp_store::{RunFilter, RunRecord, Store};
@@ -16,8 +17,6 @@ use crate::text::one_line;
 
 /// How many events are read at a time.
 const PAGE: u32 = 1_000;
-/// How many runs are searched for a prefix.
-const SEARCHED: u32 = 10_000;
 
 pub(crate) fn run(
     args: &RunsArgs,
@@ -40,34 +39,6 @@ pub(crate) fn run(
             RunsCommand::Show { run, events } => show(&runtime, store, run, *events, output).await,
         }
     })
-}
-
-/// The run meant by an id, the beginning of one, or `last`.
-pub(crate) async fn find(store: &Store, text: &str) -> Result<RunRecord, AbpError> {
-    let unknown = || {
-        let message = format!("no run is {text:?}; `abp runs list` shows them");
-        AbpError::new(ErrorCode::ValidationFailed, message)
-    };
-    if let Ok(run_id) = text.parse::<Uuid>() {
-        return store.run(run_id).await.map_err(stored)?.ok_or_else(unknown);
-    }
-    let mut runs = store
-        .runs(&RunFilter::default(), SEARCHED)
-        .await
-        .map_err(stored)?;
-    if text == "last" {
-        runs.truncate(1);
-    } else {
-        runs.retain(|run| run.run_id.to_string().starts_with(&text.to_lowercase()));
-    }
-    match runs.len() {
-        0 => Err(unknown()),
-        1 => runs.pop().ok_or_else(unknown),
-        several => Err(AbpError::new(
-            ErrorCode::ValidationFailed,
-            format!("{several} runs begin with {text:?}; give more of the id"),
-        )),
-    }
 }
 
 pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {
@@ -135,7 +106,7 @@ async fn show(
     events: bool,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let run = find(store, text).await?;
+    let run = find_run(store, text).await?;
     if events {
         print_events(store, run.run_id, output.is_json(), output).await?;
         return Ok(ExitStatus::Success);

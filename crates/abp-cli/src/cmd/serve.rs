@@ -1,8 +1,11 @@
 //! `abp serve`: the gateway, until it is told to stop.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use abp_daemon::{Server, gateway, harden, operator_key, operator_key_file, server_options};
+use abp_daemon::{
+    Planes, Server, gateway, harden, operator_key, operator_key_file, server_options,
+};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::key_hash;
 use secrecy::ExposeSecret as _;
@@ -19,8 +22,8 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     harden();
-    let session = Session::open(global, &[], output)?;
-    let config = session.config();
+    let Session { loaded, runs } = Session::open(global, &[], output)?;
+    let config = &loaded.config;
     let mut options = server_options(config, args.listen);
     options.insecure_bind = args.insecure_bind;
     block_on(async {
@@ -32,7 +35,11 @@ pub(crate) fn run(
         gateway.reload_keys(Some(operator)).await?;
         let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
         let secure = options.tls.is_some();
-        let server = Server::bind(gateway, options).await?;
+        let planes = Planes {
+            gateway,
+            runs: Some(Arc::new(runs)),
+        };
+        let server = Server::bind(planes, options).await?;
         let address = server
             .local_addr()
             .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;

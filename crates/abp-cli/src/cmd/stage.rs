@@ -1,6 +1,7 @@
 //! `abp diff`, `abp apply` and `abp discard`: deciding about the result of a run.
 
 use abp_core::verify_receipt_document;
+use abp_daemon::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::workspace_error;
 use abp_workspace::PreparedWorkspace;
@@ -8,7 +9,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, StageArgs};
-use crate::cmd::runs::{find, stored};
+use crate::cmd::runs::stored;
 use crate::output::{GOOD, Output};
 use crate::render;
 use crate::session::{Session, block_on};
@@ -30,7 +31,7 @@ pub(crate) fn run(
     let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let (run_id, baseline) = block_on(async {
         let store = runtime.store().await?;
-        let run_id = find(store, &args.run).await?.run_id;
+        let run_id = find_run(store, &args.run).await?.run_id;
         let receipt = store.receipt(run_id).await.map_err(stored)?;
         Ok((
             run_id,

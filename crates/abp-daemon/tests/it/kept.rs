@@ -93,3 +93,25 @@ fn the_input_of_a_kept_answer_is_listed() {
     ];
     assert_eq!(found, expected, "{listed}");
 }
+
+/// Nobody but the vendor that keeps an answer can go on from it, however the traffic is shared.
+#[test]
+fn an_answer_is_gone_on_from_where_it_is_kept() {
+    let answer = |id: &str| {
+        let answer = fixture("codex/response_text.json").expect("an answer");
+        let answer = String::from_utf8(answer).expect("text");
+        FakeVendor::start(Vendor::json(answer.replace("resp_1", id))).expect("a vendor")
+    };
+    let vendors = [answer("resp_a"), answer("resp_b")];
+    let [a, b] = [0, 1].map(|at| upstream(Dialect::Codex, &vendors[at]));
+    let lab = Lab::start(&[("a", a), ("b", b)]);
+    let first = lab.ask(Dialect::Codex, "m", false);
+    let home = first.header("x-abp-backend").map(str::to_owned);
+    let id = first.json()["id"].as_str().expect("an id").to_owned();
+    let next = format!(r#"{{"model":"m","input":"And then?","previous_response_id":"{id}"}}"#);
+    for _ in 0..16 {
+        let reply = lab.post(PATH, &next);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.header("x-abp-backend"), home.as_deref());
+    }
+}

@@ -1,6 +1,8 @@
 //! The daemon as its callers and its enemies meet it.
 
 #[cfg(test)]
+mod assist;
+#[cfg(test)]
 mod emulation;
 #[cfg(test)]
 mod faults;
@@ -12,6 +14,8 @@ mod kept;
 mod lab;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
+mod mcp;
 #[cfg(test)]
 mod passthrough;
 #[cfg(test)]

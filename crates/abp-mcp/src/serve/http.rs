@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, S
 use tokio::sync::mpsc;
 
 use super::connection::{Received, lock};
-use super::http_body::{CloseOnDrop, End};
+use super::http_body::{End, Live};
 use super::{ConnectionOptions, McpBody, McpConnection, McpSession, Outgoing};
 use crate::headers::{McpHeaders, check_headers, header_version};
 use crate::lifecycle::{Offer, Refused};
@@ -52,6 +52,8 @@ pub struct McpHttp {
     offer: Offer,
     options: HttpOptions,
     sessions: Mutex<BTreeMap<String, Held>>,
+    /// What is being answered since 2026-07-28.
+    live: Arc<Live>,
 }
 
 /// Gives the session of a new connection.
@@ -98,7 +100,16 @@ impl McpHttp {
             offer,
             options,
             sessions: Mutex::default(),
+            live: Arc::default(),
         }
+    }
+
+    /// Ends every session and every stream.
+    pub fn close(&self) {
+        for held in std::mem::take(&mut *lock(&self.sessions)).into_values() {
+            held.connection.close();
+        }
+        self.live.close();
     }
 
     /// Answers a request of somebody; the principal is empty where nobody is authenticated.
@@ -289,7 +300,7 @@ impl McpHttp {
         let end = match ending {
             Ending::GoesOn => End::Nothing,
             Ending::Cancels => End::Cancels {
-                _guard: CloseOnDrop(connection.clone()),
+                _guard: self.live.hold(connection),
             },
         };
         let (outlet, mut outbox) = mpsc::channel(QUEUE);

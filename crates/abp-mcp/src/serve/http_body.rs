@@ -1,7 +1,10 @@
 //! The body of an HTTP response: one message, or a stream of them.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::connection::lock;
 use super::{McpConnection, Outgoing};
 
 /// So often a silent stream says that it is still there.
@@ -43,13 +47,44 @@ pub(super) enum End {
     Cancels { _guard: CloseOnDrop },
 }
 
+/// The connections of requests that are being answered.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    connections: Mutex<BTreeMap<u64, McpConnection>>,
+    last: AtomicU64,
+}
+
 /// Closes a connection when nobody needs it any more.
 #[derive(Debug)]
-pub(super) struct CloseOnDrop(pub(super) McpConnection);
+pub(super) struct CloseOnDrop {
+    live: Arc<Live>,
+    number: u64,
+}
+
+impl Live {
+    pub(super) fn hold(self: &Arc<Self>, connection: &McpConnection) -> CloseOnDrop {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        lock(&self.connections).insert(number, connection.clone());
+        CloseOnDrop {
+            live: Arc::clone(self),
+            number,
+        }
+    }
+
+    /// Ends all of them.
+    pub(super) fn close(&self) {
+        for connection in std::mem::take(&mut *lock(&self.connections)).into_values() {
+            connection.close();
+        }
+    }
+}
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.close();
+        let connection = lock(&self.live.connections).remove(&self.number);
+        if let Some(connection) = connection {
+            connection.close();
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Receipts in the store, and the signed log over them.
 
+use abp_daemon::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::{KeyRing, LogProblem, SignedCheckpoint, VerifyingKey};
 use abp_store::{StoreReader, StoreReport, VerifyOptions};
 use serde_json::{Value, json};
 
 use crate::args::{GlobalArgs, VerifyArgs};
-use crate::cmd::runs::{find, stored};
+use crate::cmd::runs::stored;
 use crate::input;
 use crate::output::{BAD, GOOD, Output};
 use crate::session::{Session, block_on};
@@ -153,7 +154,7 @@ pub(super) fn export(
     let runtime = Session::open(global, &[], output)?.runs.archive()?;
     let exported = block_on(async {
         let store = runtime.store().await?;
-        let run_id = find(store, run).await?.run_id;
+        let run_id = find_run(store, run).await?.run_id;
         let exported = store.export(run_id).await.map_err(stored)?;
         exported.ok_or_else(|| {
             let message = format!("run {run_id} has not ended yet");

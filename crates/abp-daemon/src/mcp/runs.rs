@@ -1,30 +1,33 @@
 //! Runs that this server started.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use abp_core::{CancelReason, Receipt};
-use abp_error::AbpError;
+use abp_core::{CancelReason, Receipt, WorkOrder, WorkOrderBuilder, WorkspaceMode};
+use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{Change, ClientHandle, Method};
 use abp_runtime::{CancelHandle, RunHandle, RunOptions};
-use clap::Parser as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::server::{AbpServer, ToolResult};
-use super::tools::{invalid, text};
-use crate::args::{Cli, Command, RunArgs};
-use crate::order;
-use crate::output::Output;
+use super::tools::{invalid, optional_text, text};
+use crate::policy::usual_policy;
 
+/// How many runs go on at once. Each may be several processes.
+const MAX_RUNS: usize = 32;
+/// How long a run may be given, in seconds.
+const TIMEOUTS: RangeInclusive<u64> = 1..=86_400;
 /// How long runs may take to end when the server does.
 const GRACE: Duration = Duration::from_secs(10);
 const GRACE_STEP: Duration = Duration::from_millis(20);
 
 /// The runs of this process that have not ended.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Runs {
     under_way: Arc<Mutex<BTreeMap<Uuid, CancelHandle>>>,
 }
@@ -70,23 +73,24 @@ impl AbpServer {
         progress: Option<&Value>,
         client: &ClientHandle,
     ) -> ToolResult {
-        let args = self.run_args(arguments)?;
+        if self.runs.list().len() >= MAX_RUNS {
+            let message = format!("{MAX_RUNS} runs are going on");
+            return Err(AbpError::new(ErrorCode::Overloaded, message));
+        }
+        let order = self.order(arguments)?;
+        let backend = optional_text(arguments, "backend")?;
+        let backend = self.plane.backend(backend)?;
+        let options = RunOptions {
+            timeout: timeout(arguments)?,
+            ..RunOptions::default()
+        };
         let wait = match arguments.get("wait") {
             None => false,
             Some(wait) => wait
                 .as_bool()
                 .ok_or_else(|| invalid("wait is no boolean"))?,
         };
-        // Warnings go to standard error; standard output belongs to the protocol.
-        let mut output = Output::new(false);
-        let order = order::build(&args, &self.session, &mut output)?;
-        let backend = self.session.runs.backend(args.backend.as_deref())?;
-        let options = RunOptions {
-            timeout: args.limits.timeout,
-            ..RunOptions::default()
-        };
-        let runs = &self.session.runs;
-        let handle = runs.start(Some(&backend), order, options).await?;
+        let handle = self.plane.start(Some(&backend), order, options).await?;
         let run_id = handle.run_id;
         let mut going = self.follow(handle);
         if !wait {
@@ -102,49 +106,39 @@ impl AbpServer {
         }))
     }
 
-    /// The same as on the command line, so that both mean the same.
-    fn run_args(&self, arguments: &Map<String, Value>) -> Result<RunArgs, AbpError> {
-        let mut line = vec![
-            "abp".to_owned(),
-            "run".to_owned(),
-            format!("--task={}", text(arguments, "task")?),
-        ];
-        for (key, flag) in [
-            ("backend", "backend"),
-            ("model", "model"),
-            ("policy", "policy"),
-        ] {
-            if arguments.contains_key(key) {
-                line.push(format!("--{flag}={}", text(arguments, key)?));
+    /// An order of what a client may say: a task, a model, the name of a policy, and a directory below
+    /// those of the server. Everything else is the operator's.
+    fn order(&self, arguments: &Map<String, Value>) -> Result<WorkOrder, AbpError> {
+        let policy = match optional_text(arguments, "policy")? {
+            Some(name) => {
+                let policy = self.plane.config().policies.get(name).cloned();
+                policy.ok_or_else(|| invalid(&format!("no policy {name:?} is configured")))?
             }
-        }
-        if let Some(name) = arguments.get("policy").and_then(Value::as_str)
-            && !self.session.config().policies.contains_key(name)
-        {
-            return Err(invalid(&format!("no policy {name:?} is configured")));
-        }
-        if let Some(timeout) = arguments.get("timeout_secs") {
-            line.push(format!("--timeout={timeout}"));
-        }
-        line.push(format!("--root={}", self.root_of(arguments)?));
-        match Cli::try_parse_from(line) {
-            Ok(Cli {
-                command: Command::Run(args),
-                ..
-            }) => Ok(*args),
-            Ok(_) => Err(invalid("the arguments are not those of a run")),
-            Err(error) => Err(invalid(&error.to_string())),
-        }
+            None => {
+                let configured = self.plane.default_policy();
+                configured.unwrap_or_else(|| usual_policy(WorkspaceMode::Staged))
+            }
+        };
+        let mut order = WorkOrderBuilder::new(text(arguments, "task")?)
+            .root(self.root_of(arguments)?)
+            .policy(policy)
+            .build();
+        order.config.model = optional_text(arguments, "model")?.map(str::to_owned);
+        Ok(order)
     }
 
-    /// The directory of a run. Whoever calls tools may not reach beyond the server's own.
+    /// The directory of a run. Whoever calls tools may not reach beyond those of the server.
     fn root_of(&self, arguments: &Map<String, Value>) -> Result<String, AbpError> {
-        let asked = match arguments.contains_key("root") {
-            true => self.root.join(text(arguments, "root")?),
-            false => self.root.clone(),
+        let first = self.roots.first().ok_or_else(|| {
+            invalid("there is no directory to work on; name some in `roots` under [mcp]")
+        })?;
+        let asked = match optional_text(arguments, "root")? {
+            Some(root) => first.join(root),
+            None => first.clone(),
         };
         let found = std::fs::canonicalize(&asked).ok();
-        let below = found.filter(|found| found.starts_with(&self.root));
+        let is_below = |found: &PathBuf| self.roots.iter().any(|root| found.starts_with(root));
+        let below = found.filter(|found| found.is_dir() && is_below(found));
         let shown = below.as_ref().and_then(|root| root.to_str());
         let shown = shown.ok_or_else(|| invalid("root is no directory below the server's own"))?;
         Ok(shown.to_owned())
@@ -184,6 +178,16 @@ impl AbpServer {
     }
 }
 
+/// How long a run may take, where something is said.
+fn timeout(arguments: &Map<String, Value>) -> Result<Option<Duration>, AbpError> {
+    let Some(asked) = arguments.get("timeout_secs") else {
+        return Ok(None);
+    };
+    let seconds = asked.as_u64().filter(|seconds| TIMEOUTS.contains(seconds));
+    let seconds = seconds.ok_or_else(|| invalid("timeout_secs is no number from 1 to 86400"))?;
+    Ok(Some(Duration::from_secs(seconds)))
+}
+
 async fn wait_for_end(
     going: &mut watch::Receiver<Progress>,
     token: Option<&Value>,
@@ -192,7 +196,7 @@ async fn wait_for_end(
     loop {
         let Progress { events, end } = going.borrow_and_update().clone();
         if let Some(end) = end {
-            return end.map_err(|error| AbpError::new(abp_error::ErrorCode::Internal, error));
+            return end.map_err(|error| AbpError::new(ErrorCode::Internal, error));
         }
         if let Some(token) = token.filter(|_| events > 0) {
             let params = json!({
@@ -205,7 +209,7 @@ async fn wait_for_end(
         }
         if going.changed().await.is_err() {
             let message = "the run was lost";
-            return Err(AbpError::new(abp_error::ErrorCode::Internal, message));
+            return Err(AbpError::new(ErrorCode::Internal, message));
         }
     }
 }

@@ -8,7 +8,7 @@ use abp_translate::{Options, translate_error, translate_request, translate_respo
 use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
-use crate::cmd::runs::{find, stored};
+use crate::find::find_run;
 
 /// What clients are told of the tools.
 const TOOLS: &str = include_str!("tools.json");
@@ -43,7 +43,7 @@ impl AbpServer {
 
     async fn status(&self, arguments: &Map<String, Value>) -> ToolResult {
         let store = self.archive.store().await?;
-        let run = find(store, text(arguments, "run_id")?).await?;
+        let run = find_run(store, text(arguments, "run_id")?).await?;
         let status = if run.ended_at.is_some() {
             "ended"
         } else {
@@ -61,7 +61,7 @@ impl AbpServer {
 
     async fn cancel(&self, arguments: &Map<String, Value>) -> ToolResult {
         let store = self.archive.store().await?;
-        let run = find(store, text(arguments, "run_id")?).await?;
+        let run = find_run(store, text(arguments, "run_id")?).await?;
         let is_ours = self.runs.cancel(run.run_id);
         if !is_ours && run.ended_at.is_none() {
             let message = format!("run {} was not started by this server", run.run_id);
@@ -81,8 +81,8 @@ impl AbpServer {
     /// The receipt of a run, as it is kept.
     async fn document(&self, run: &str) -> Result<Vec<u8>, AbpError> {
         let store = self.archive.store().await?;
-        let run = find(store, run).await?;
-        let record = store.receipt(run.run_id).await.map_err(stored)?;
+        let run = find_run(store, run).await?;
+        let record = store.receipt(run.run_id).await?;
         let record = record.ok_or_else(|| {
             let message = format!("run {} has not ended", run.run_id);
             AbpError::new(ErrorCode::ValidationFailed, message)
@@ -111,7 +111,7 @@ impl AbpServer {
     }
 
     fn backends(&self) -> ToolResult {
-        let registry = self.session.runs.registry()?;
+        let registry = self.plane.registry()?;
         let rows = registry.backends().map(|backend| {
             let descriptor = backend.descriptor();
             json!({
@@ -167,6 +167,17 @@ pub(super) fn text<'a>(arguments: &'a Map<String, Value>, key: &str) -> Result<&
     value
         .filter(|text| !text.is_empty())
         .ok_or_else(|| invalid(&format!("{key} is missing or no text")))
+}
+
+/// A text among the arguments, where there is one.
+pub(super) fn optional_text<'a>(
+    arguments: &'a Map<String, Value>,
+    key: &str,
+) -> Result<Option<&'a str>, AbpError> {
+    match arguments.contains_key(key) {
+        true => text(arguments, key).map(Some),
+        false => Ok(None),
+    }
 }
 
 pub(super) fn invalid(message: &str) -> AbpError {

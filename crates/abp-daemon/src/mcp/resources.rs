@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::server::{AbpServer, ToolResult, result};
-use crate::cmd::runs::stored;
 
 /// How many of the newest runs are listed.
 const LISTED: u32 = 50;
@@ -67,9 +66,8 @@ pub(super) fn templates() -> Value {
 impl AbpServer {
     pub(super) async fn list_resources(&self) -> ToolResult {
         let store = self.archive.store().await?;
-        let runs = store.runs(&RunFilter::default(), LISTED).await;
         let mut resources = Vec::new();
-        for run in runs.map_err(stored)? {
+        for run in store.runs(&RunFilter::default(), LISTED).await? {
             let id = run.run_id;
             let parts: &[Part] = match run.ended_at {
                 Some(_) => &Part::ALL,
@@ -107,13 +105,13 @@ impl AbpServer {
 
     async fn read_part(&self, run_id: Uuid, part: Part) -> Result<Option<String>, AbpError> {
         let store = self.archive.store().await?;
-        if store.run(run_id).await.map_err(stored)?.is_none() {
+        if store.run(run_id).await?.is_none() {
             return Ok(None);
         }
         if part == Part::Events {
             return events(store, run_id).await.map(Some);
         }
-        let Some(record) = store.receipt(run_id).await.map_err(stored)? else {
+        let Some(record) = store.receipt(run_id).await? else {
             return Ok(None);
         };
         let document = String::from_utf8_lossy(&record.document).into_owned();
@@ -133,7 +131,7 @@ async fn events(store: &Store, run_id: Uuid) -> Result<String, AbpError> {
     let mut text = String::new();
     let mut next = 0;
     loop {
-        let page = store.events(run_id, next, PAGE).await.map_err(stored)?;
+        let page = store.events(run_id, next, PAGE).await?;
         let Some(last) = page.last() else {
             return Ok(text);
         };

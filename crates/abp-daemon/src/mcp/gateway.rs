@@ -1,6 +1,5 @@
 //! The configured MCP servers behind one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use abp_config::{Config, McpEra, McpServerConfig};
@@ -8,24 +7,21 @@ use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use abp_host::Launcher;
 use abp_mcp::{
-    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, McpSession,
-    ProgramServer, ProtocolVersion, ServerAddress, VersionSpan,
+    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, ProgramServer,
+    ProtocolVersion, ServerAddress, VersionSpan,
 };
 use secrecy::SecretString;
 
-pub(super) const INSTRUCTIONS: &str = "Several MCP servers as one. A tool that two of them have \
+/// How a model uses it best.
+pub const GATEWAY_INSTRUCTIONS: &str = "Several MCP servers as one. A tool that two of them have \
 carries the name of its server and two underscores in front.";
 /// How long a server may take to say whether it needs a handshake.
 const PROBE: Duration = Duration::from_secs(5);
-/// How long servers may take to end.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// The gateway of this process.
-pub(super) struct OpenGateway {
-    gateway: McpGateway,
-}
-
-pub(super) fn open(config: &Config) -> Result<OpenGateway, AbpError> {
+/// The configured MCP servers as one.
+///
+/// # Errors
+/// Fails where none is configured, and where one cannot be used.
+pub fn mcp_gateway(config: &Config) -> Result<McpGateway, AbpError> {
     if config.mcp.servers.is_empty() {
         let message = "no MCP server is configured; name one under [mcp.servers]";
         return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
@@ -33,22 +29,7 @@ pub(super) fn open(config: &Config) -> Result<OpenGateway, AbpError> {
     let servers = config.mcp.servers.iter();
     let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
     let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
-    Ok(OpenGateway {
-        gateway: McpGateway::new(servers?, info),
-    })
-}
-
-impl OpenGateway {
-    pub(super) fn session(&self) -> Arc<dyn McpSession> {
-        self.gateway.session("")
-    }
-
-    /// Closes what is open, and waits a moment for programs to end by themselves.
-    pub(super) async fn close(self) {
-        self.gateway.close();
-        drop(self.gateway);
-        abp_mcp::programs_ended(GRACE).await;
-    }
+    Ok(McpGateway::new(servers?, info))
 }
 
 fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpError> {

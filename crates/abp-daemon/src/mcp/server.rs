@@ -14,22 +14,24 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
 use super::runs::Runs;
-use crate::session::Session;
+use crate::runs::RunPlane;
 
-pub(super) const INSTRUCTIONS: &str = "Runs agents on tasks. abp_run starts one and returns its id; \
+/// How a model uses it best.
+pub const ABP_INSTRUCTIONS: &str = "Runs agents on tasks. abp_run starts one and returns its id; \
 abp_status tells how it is, the resources abp://runs/{id}/events, diff and receipt what came of it. \
 Changes to files are proposals until a person applies them with `abp apply`.";
 /// How many changes may wait for somebody who is told of them.
 const CHANGES: usize = 256;
 
-/// The backplane, for the one client of this process.
-pub(super) struct AbpServer {
-    pub(super) session: Session,
+/// The backplane as an MCP server, for every client of this process.
+#[derive(Debug)]
+pub struct AbpServer {
+    pub(super) plane: Arc<RunPlane>,
     /// For looking at what was run.
     pub(super) archive: Runtime,
     pub(super) runs: Runs,
-    /// Runs work on directories below this one.
-    pub(super) root: PathBuf,
+    /// Runs work on directories below these; on the first where nothing is said.
+    pub(super) roots: Vec<PathBuf>,
     pub(super) changes: broadcast::Sender<Change>,
 }
 
@@ -37,23 +39,29 @@ pub(super) struct AbpServer {
 pub(super) type ToolResult = Result<Value, AbpError>;
 
 impl AbpServer {
-    pub(super) fn new(session: Session) -> Result<Arc<Self>, AbpError> {
-        let archive = session.runs.archive()?;
-        let root = std::env::current_dir().and_then(std::fs::canonicalize);
-        let root = root.map_err(|error| {
-            AbpError::new(ErrorCode::Internal, "the directory cannot be read").with_source(error)
-        })?;
+    /// A server whose runs work below directories.
+    ///
+    /// # Errors
+    /// Fails where one of them is not there, and where the backends cannot be had.
+    pub fn new(plane: Arc<RunPlane>, roots: &[PathBuf]) -> Result<Arc<Self>, AbpError> {
+        let archive = plane.archive()?;
+        let roots = roots.iter().map(|root| {
+            std::fs::canonicalize(root).map_err(|error| {
+                let message = format!("{} cannot be worked on", root.display());
+                AbpError::new(ErrorCode::ConfigInvalid, message).with_source(error)
+            })
+        });
         Ok(Arc::new(Self {
-            session,
+            plane,
             archive,
             runs: Runs::default(),
-            root,
+            roots: roots.collect::<Result<_, _>>()?,
             changes: broadcast::channel(CHANGES).0,
         }))
     }
 
     /// Cancels what is still going on and waits for it to end.
-    pub(super) async fn finish(&self) {
+    pub async fn finish(&self) {
         self.runs.finish().await;
     }
 

@@ -1,0 +1,138 @@
+//! MCP: the backplane's own server, and the operator's servers behind one.
+//!
+//! Whoever asks was checked before: host, origin and key. The key's id is the principal, so a session of
+//! one key is nothing to another. The backplane's own server starts runs, which belong to the operator;
+//! the operator's servers are for every key.
+
+mod gateway;
+mod resources;
+mod runs;
+mod server;
+mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_error::{AbpError, ErrorCode};
+use abp_gateway::{Principal, Refusal};
+use abp_mcp::{
+    HttpOptions, Implementation, McpBody, McpGateway, McpHttp, Offer, Profile, ProtocolVersion,
+    ServerCapabilities, StateKey,
+};
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+
+pub use self::gateway::{GATEWAY_INSTRUCTIONS, mcp_gateway};
+pub use self::server::{ABP_INSTRUCTIONS, AbpServer};
+use crate::runs::RunPlane;
+
+/// How long a client may take to answer what it is asked.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long programs may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Both servers, behind HTTP.
+#[derive(Debug)]
+pub(crate) struct McpPlane {
+    server: Arc<AbpServer>,
+    own: McpHttp,
+    gateway: Option<(McpGateway, McpHttp)>,
+}
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum McpPlace {
+    /// The backplane's own server.
+    Own,
+    /// The operator's servers.
+    Gateway,
+}
+
+impl McpPlane {
+    /// Nothing is started before somebody asks.
+    ///
+    /// # Errors
+    /// Fails where a configured server cannot be used.
+    pub(crate) fn new(runs: Arc<RunPlane>) -> Result<Self, AbpError> {
+        let gateway = match runs.config().mcp.servers.is_empty() {
+            true => None,
+            false => Some(mcp_gateway(runs.config())?),
+        };
+        let gateway = gateway.map(|gateway| {
+            let sessions = gateway.clone();
+            let offer = mcp_offer(Profile::Compat, GATEWAY_INSTRUCTIONS);
+            let http = McpHttp::new(offer, options()?, move |principal| {
+                sessions.session(principal)
+            });
+            Ok::<_, AbpError>((gateway, http))
+        });
+        let roots = runs.config().mcp.roots.clone();
+        let server = AbpServer::new(runs, &roots)?;
+        let session = Arc::clone(&server);
+        let offer = mcp_offer(Profile::Compat, ABP_INSTRUCTIONS);
+        let own = McpHttp::new(offer, options()?, move |_| Arc::clone(&session) as _);
+        Ok(Self {
+            server,
+            own,
+            gateway: gateway.transpose()?,
+        })
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        place: McpPlace,
+        principal: &Principal,
+        parts: Parts,
+        body: Bytes,
+    ) -> Result<Response<McpBody>, Refusal> {
+        let http = match place {
+            McpPlace::Own if !principal.is_operator => {
+                let message =
+                    "runs need the operator's key: they are not counted against a key's limits";
+                return Err(Refusal::new(ErrorCode::PolicyDenied, message));
+            }
+            McpPlace::Own => &self.own,
+            McpPlace::Gateway => match &self.gateway {
+                Some((_, http)) => http,
+                None => {
+                    let message = "no MCP server is configured under [mcp.servers]";
+                    return Err(Refusal::new(ErrorCode::NotFound, message));
+                }
+            },
+        };
+        Ok(http.handle(parts, body, &principal.id).await)
+    }
+
+    /// Ends every session and stream, cancels runs and ends programs.
+    pub(crate) async fn close(&self) {
+        self.own.close();
+        if let Some((gateway, http)) = &self.gateway {
+            http.close();
+            gateway.close();
+            abp_mcp::programs_ended(GRACE).await;
+        }
+        self.server.finish().await;
+    }
+}
+
+/// What clients are offered; the session says what it has when one asks.
+#[must_use]
+pub fn mcp_offer(profile: Profile, instructions: &str) -> Offer {
+    Offer {
+        versions: ProtocolVersion::ALL.to_vec(),
+        capabilities: ServerCapabilities::none(),
+        info: Implementation::new("abp", env!("CARGO_PKG_VERSION")),
+        instructions: Some(instructions.to_owned()),
+        profile,
+    }
+}
+
+fn options() -> Result<HttpOptions, AbpError> {
+    let key = StateKey::random()
+        .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(HttpOptions {
+        request_timeout: CLIENT_TIMEOUT,
+        ..HttpOptions::new(key)
+    })
+}

@@ -10,6 +10,7 @@ mod client;
 mod images;
 mod plain;
 mod records;
+mod terminal;
 
 use std::borrow::Cow;
 
@@ -17,6 +18,7 @@ use abp_core::{Adaptation, AgentEvent, ClientCapabilities};
 
 pub use blocks::progress_line;
 use client::{Client, Passes};
+pub use terminal::TerminalText;
 
 /// What plain text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod line;
 mod render;
 mod simple;
 mod sink;
+mod style;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -51,6 +52,13 @@ impl PlainText {
             flow: Flow::default(),
             render: Render::new(form),
         }
+    }
+
+    /// Text for a terminal, on which it looks like what it is.
+    pub(super) fn with_styles(form: TextForm) -> Self {
+        let mut text = Self::new(form);
+        text.render.sink.shows_styles = true;
+        text
     }
 
     /// Takes the next piece.

@@ -9,4 +9,6 @@ mod images;
 #[cfg(test)]
 mod markdown;
 #[cfg(test)]
+mod spec;
+#[cfg(test)]
 mod text;

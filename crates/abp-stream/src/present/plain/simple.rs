@@ -5,6 +5,7 @@
 
 use super::inline::is_special;
 use super::sink::Sink;
+use super::style::Style;
 use super::{Construct, walk};
 
 /// Converts a closed construct; says whether it could.
@@ -25,7 +26,7 @@ fn code(source: &str, sink: &mut Sink) -> Option<()> {
         return None;
     }
     sink.count(Construct::CodeSpan);
-    sink.text(code);
+    sink.styled(Style::Code, code);
     Some(())
 }
 
@@ -37,13 +38,14 @@ fn emphasis(source: &str, sink: &mut Sink) -> Option<()> {
     if words.is_empty() || !is_plain(words) || source.len() != words.len() + 2 * run {
         return None;
     }
-    let construct = match (delimiter, run) {
-        ('~', 1 | 2) => Construct::Strikethrough,
-        ('*' | '_', 1 | 2) => Construct::Emphasis,
+    let (construct, style) = match (delimiter, run) {
+        ('~', 1 | 2) => (Construct::Strikethrough, Style::Struck),
+        ('*' | '_', 1) => (Construct::Emphasis, Style::Emphasis),
+        ('*' | '_', 2) => (Construct::Emphasis, Style::Strong),
         _ => return None,
     };
     sink.count(construct);
-    sink.text(words);
+    sink.styled(style, words);
     Some(())
 }
 
@@ -56,9 +58,9 @@ fn link(source: &str, sink: &mut Sink) -> Option<()> {
         return None;
     }
     sink.count(Construct::Link);
-    sink.text(words);
+    sink.styled(Style::Link, words);
     if let Some(address) = walk::address_beside(words, address) {
-        sink.text(&format!(" ({address})"));
+        sink.styled(Style::Aside, &format!(" ({address})"));
     }
     Some(())
 }

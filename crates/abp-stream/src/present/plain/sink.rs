@@ -1,5 +1,6 @@
 //! Where plain text goes: a gap is written only when something follows it.
 
+use super::style::Style;
 use super::{Construct, Counts};
 
 /// Plain text, as far as it can be said already.
@@ -16,6 +17,10 @@ pub(super) struct Sink {
     marker: String,
     /// Whether nothing was written since the block began.
     fresh: bool,
+    /// Whether text is to look like what it is.
+    pub(super) shows_styles: bool,
+    /// What the text that follows is to look like.
+    styles: Vec<Style>,
     pub(super) counts: Counts,
 }
 
@@ -88,6 +93,21 @@ impl Sink {
         self.counts.add(construct, 1);
     }
 
+    /// What follows looks like this too, until [`Self::end_style`].
+    pub(super) fn begin_style(&mut self, style: Style) {
+        self.styles.push(style);
+    }
+
+    pub(super) fn end_style(&mut self) {
+        self.styles.pop();
+    }
+
+    pub(super) fn styled(&mut self, style: Style, text: &str) {
+        self.begin_style(style);
+        self.text(text);
+        self.end_style();
+    }
+
     pub(super) fn text(&mut self, text: &str) {
         let is_clean = !text.bytes().any(may_be_disguise);
         if text.is_empty() || (!is_clean && text.chars().all(is_disguise)) {
@@ -107,6 +127,19 @@ impl Sink {
         self.fresh = false;
         let marker = std::mem::take(&mut self.marker);
         self.out.push_str(&marker);
+        if self.shows_styles && !self.styles.is_empty() {
+            for style in &self.styles {
+                self.out.push_str(style.begin());
+            }
+            self.clean(text, is_clean);
+            self.out.push_str(Style::RESET);
+        } else {
+            self.clean(text, is_clean);
+        }
+    }
+
+    /// Writes a text without what disguises it.
+    fn clean(&mut self, text: &str, is_clean: bool) {
         if is_clean {
             self.out.push_str(text);
             return;

@@ -132,6 +132,32 @@ proptest! {
         prop_assert_eq!(pieces.trim_end(), whole.trim_end());
     }
 
+    /// On a terminal the words are the same, tables and rules apart, and every style is ended.
+    #[test]
+    fn styles_change_no_word(text in markdown()) {
+        prop_assume!(!text.contains('|'));
+        let mut styled = PlainText::with_styles(TextForm::Screen);
+        styled.push(&text);
+        styled.end_passage();
+        let shown = styled.take();
+        prop_assume!(!shown.contains('─'));
+        let mut words = String::new();
+        let mut is_usual = true;
+        for part in shown.split('\u{1b}').enumerate() {
+            match part {
+                (0, text) => words.push_str(text),
+                (_, sequence) => {
+                    let (code, text) = sequence.split_once('m').unwrap();
+                    is_usual = code == "[0";
+                    words.push_str(text);
+                }
+            }
+        }
+        prop_assert!(is_usual, "{shown:?}");
+        let said = |text: &str| text.split_whitespace().collect::<String>();
+        prop_assert_eq!(said(&words), said(&streamed([text.as_str()]).0));
+    }
+
     #[test]
     fn nothing_disappears_without_a_record(text in markdown()) {
         let (plain, counts) = streamed([text.as_str()]);

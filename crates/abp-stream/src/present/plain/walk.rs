@@ -7,9 +7,13 @@ use std::ops::Range;
 use pulldown_cmark::{BlockQuoteKind, Event, Tag, TagEnd};
 
 use super::sink::Sink;
+use super::style::Style;
 use super::{Construct, html};
 use crate::present::TextForm;
 use table::Table;
+
+/// What a rule looks like on a terminal.
+const RULE: &str = "────────────────";
 
 /// How a source belongs to what was converted before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +108,7 @@ impl<'a> Walk<'a> {
             Event::Html(text) => self.write(&text),
             Event::Code(code) => {
                 self.sink.count(Construct::CodeSpan);
-                self.write(&code);
+                self.write_as(Style::Code, &code);
             }
             Event::InlineHtml(tag) => {
                 self.sink.count(Construct::Html);
@@ -123,6 +127,10 @@ impl<'a> Walk<'a> {
             Event::Rule => {
                 self.sink.count(Construct::Rule);
                 self.gap();
+                if self.sink.shows_styles {
+                    self.sink.styled(Style::Aside, RULE);
+                    self.gap();
+                }
             }
             Event::TaskListMarker(done) => {
                 self.sink.mark(if done { "done: " } else { "to do: " });
@@ -136,7 +144,10 @@ impl<'a> Walk<'a> {
 
     fn start(&mut self, tag: Tag<'_>, range: &Range<usize>) {
         match tag {
-            Tag::Heading { .. } => self.open(Construct::Heading),
+            Tag::Heading { .. } => {
+                self.open(Construct::Heading);
+                self.sink.begin_style(Style::Heading);
+            }
             Tag::BlockQuote(kind) => {
                 self.open(Construct::Quote);
                 self.enter(kind.map_or("", quote_label));
@@ -157,12 +168,13 @@ impl<'a> Walk<'a> {
             }
             Tag::TableHead => {
                 let head = self.source.get(range.clone()).unwrap_or_default();
-                self.table = Table::new(head);
+                self.table = Table::new(head, self.sink.shows_styles);
             }
             Tag::TableRow => {}
             Tag::TableCell => self.table.start_cell(),
-            Tag::Emphasis | Tag::Strong => self.sink.count(Construct::Emphasis),
-            Tag::Strikethrough => self.sink.count(Construct::Strikethrough),
+            Tag::Emphasis => self.begin(Construct::Emphasis, Style::Emphasis),
+            Tag::Strong => self.begin(Construct::Emphasis, Style::Strong),
+            Tag::Strikethrough => self.begin(Construct::Strikethrough, Style::Struck),
             Tag::Link { dest_url, .. } => self.start_link(Construct::Link, &dest_url),
             Tag::Image { dest_url, .. } => self.start_link(Construct::Image, &dest_url),
             Tag::Paragraph
@@ -199,7 +211,9 @@ impl<'a> Walk<'a> {
             TagEnd::TableHead => {
                 let line = self.table.end_head();
                 let is_told = self.part == (Part::Rows { first: false });
+                self.sink.begin_style(Style::Strong);
                 self.table_line(line.filter(|_| !is_told));
+                self.sink.end_style();
             }
             TagEnd::TableRow => {
                 let line = self.table.end_row();
@@ -212,18 +226,18 @@ impl<'a> Walk<'a> {
                 self.gap();
             }
             TagEnd::Link | TagEnd::Image => self.end_link(),
+            TagEnd::Heading(_) => {
+                self.sink.end_style();
+                self.gap();
+            }
             TagEnd::Paragraph
-            | TagEnd::Heading(_)
             | TagEnd::FootnoteDefinition
             | TagEnd::DefinitionList
             | TagEnd::DefinitionListTitle
             | TagEnd::DefinitionListDefinition
             | TagEnd::MetadataBlock(_) => self.gap(),
-            TagEnd::Emphasis
-            | TagEnd::Strong
-            | TagEnd::Strikethrough
-            | TagEnd::Superscript
-            | TagEnd::Subscript => {}
+            TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => self.sink.end_style(),
+            TagEnd::Superscript | TagEnd::Subscript => {}
         }
     }
 
@@ -236,6 +250,11 @@ impl<'a> Walk<'a> {
     fn leave(&mut self) {
         let before = self.marks.pop().unwrap_or_default();
         self.sink.unmark(before);
+    }
+
+    fn begin(&mut self, construct: Construct, style: Style) {
+        self.sink.count(construct);
+        self.sink.begin_style(style);
     }
 
     fn open(&mut self, construct: Construct) {
@@ -282,6 +301,12 @@ impl<'a> Walk<'a> {
             Some(cell) => cell.push_str(text),
             None => self.sink.text(text),
         }
+    }
+
+    fn write_as(&mut self, style: Style, text: &str) {
+        self.sink.begin_style(style);
+        self.write(text);
+        self.sink.end_style();
     }
 
     fn hard_break(&mut self) {
@@ -334,7 +359,7 @@ impl<'a> Walk<'a> {
     fn end_code(&mut self) {
         let code = self.verbatim.take().unwrap_or_default();
         for line in code.split('\n') {
-            self.sink.text(line);
+            self.sink.styled(Style::Code, line);
             self.sink.code_break();
         }
         self.sink.end_code();
@@ -352,7 +377,7 @@ impl<'a> Walk<'a> {
     }
 
     fn start_link(&mut self, construct: Construct, address: &str) {
-        self.sink.count(construct);
+        self.begin(construct, Style::Link);
         // What an inline image is, is told by its description; its bytes tell nobody anything.
         let is_inline = construct == Construct::Image && address.starts_with("data:");
         self.links.push(OpenLink {
@@ -362,12 +387,13 @@ impl<'a> Walk<'a> {
     }
 
     fn end_link(&mut self) {
+        self.sink.end_style();
         let Some(OpenLink { address, text }) = self.links.pop() else {
             return;
         };
         match address_beside(&text, &address) {
             Some(address) if text.trim().is_empty() => self.write(address),
-            Some(address) => self.write(&format!(" ({address})")),
+            Some(address) => self.write_as(Style::Aside, &format!(" ({address})")),
             None => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::{Flow, Progress, State};
 use crate::present::plain::line::{dedent, indent, line_of};
 use crate::present::plain::render::Render;
+use crate::present::plain::style::Style;
 
 /// What a line must be to end the code.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +63,9 @@ impl Flow {
         }
         let text = line.trim_end_matches('\n');
         if fence.in_line {
-            out.sink.text(text);
+            out.sink.styled(Style::Code, text);
         } else {
-            out.sink.text(&dedent(text, fence.indent));
+            out.sink.styled(Style::Code, &dedent(text, fence.indent));
         }
         fence.in_line = text.len() == length;
         if !fence.in_line {
@@ -91,7 +92,7 @@ impl Flow {
             let lines = self.held.get(..end).unwrap_or_default();
             for line in lines.split_inclusive('\n') {
                 let text = line.trim_end_matches('\n');
-                out.sink.text(&dedent(text, 4));
+                out.sink.styled(Style::Code, &dedent(text, 4));
                 if text.len() < line.len() {
                     out.sink.code_break();
                 }

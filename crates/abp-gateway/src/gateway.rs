@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::ask::{Answer, Ask};
 use crate::dispatch::Sent;
-use crate::keep::Pending;
+use crate::keep::{Continued, Pending};
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Member, UpstreamRules, route, seed};
 use crate::scan::Scan;
@@ -282,21 +282,41 @@ impl Shared {
         tally.record.streamed = scan.stream;
         operation_name(&ask.operation).clone_into(&mut tally.record.operation);
         self.allow(ask, &scan)?;
+        let mut home = None;
         if let Some(previous) = &scan.previous {
             let id = &ask.principal.id;
-            if let Some(body) = self.continued(id, previous, &ask.body).await? {
-                ask.body = body;
+            match self.continued(id, previous, &ask.body).await? {
+                Continued::Expanded(body) => ask.body = body,
+                Continued::AtVendor(upstream) => home = Some(upstream),
             }
         }
-        let session = headers::session(&ask.headers).map(std::borrow::Cow::Borrowed);
-        let session = session.or_else(|| scan.session.as_deref().map(std::borrow::Cow::Borrowed));
-        let seed = seed(session, tally.run_id());
-        let choices = route(&self.members, ask.dialect, &scan.model, seed);
-        if choices.is_empty() {
-            let message = format!("no upstream serves the model {}", scan.model);
-            return Err(Refusal::new(ErrorCode::BackendModelNotFound, message));
-        }
+        let choices = self.choices(ask, &scan, tally.run_id(), home.as_deref())?;
         Ok((scan, choices))
+    }
+
+    /// The upstreams to try; only `home` where nobody else knows what the request goes on from.
+    fn choices(
+        &self,
+        ask: &Ask,
+        scan: &Scan,
+        run_id: Uuid,
+        home: Option<&str>,
+    ) -> Result<Vec<Choice>, Refusal> {
+        let session = headers::session(&ask.headers).or(scan.session.as_deref());
+        let seed = seed(session, run_id);
+        let mut choices = route(&self.members, ask.dialect, &scan.model, seed);
+        choices.retain(|choice| home.is_none_or(|home| choice.member.name() == home));
+        if !choices.is_empty() {
+            return Ok(choices);
+        }
+        let model = &scan.model;
+        let message = match home {
+            None => format!("no upstream serves the model {model}"),
+            Some(home) => format!(
+                "upstream {home}, which keeps the previous response, does not serve the model {model}"
+            ),
+        };
+        Err(Refusal::new(ErrorCode::BackendModelNotFound, message))
     }
 
     fn allow(&self, ask: &Ask, scan: &Scan) -> Result<(), Refusal> {

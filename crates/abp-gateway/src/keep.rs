@@ -49,6 +49,14 @@ fn reasoning_key(entry: &ReasoningEntry) -> (String, String, String) {
     (principal.clone(), vendor.clone(), call_id.clone())
 }
 
+/// How a request goes on from a kept answer.
+pub(crate) enum Continued {
+    /// With all that was said before, which we keep.
+    Expanded(Bytes),
+    /// As it is, at the upstream whose vendor keeps the answer.
+    AtVendor(String),
+}
+
 /// Keeps things of one exchange.
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -238,13 +246,13 @@ impl Shared {
         }
     }
 
-    /// A request that goes on from a kept answer, with all that was said before it.
+    /// A request that goes on from a kept answer.
     pub(crate) async fn continued(
         &self,
         principal: &str,
         previous: &str,
         request: &[u8],
-    ) -> Result<Option<Bytes>, AbpError> {
+    ) -> Result<Continued, AbpError> {
         let kept = self.kept_answer(principal, previous).await?;
         let Some(kept) = kept else {
             let message = format!("Previous response with id '{previous}' not found.");
@@ -252,11 +260,13 @@ impl Shared {
                 .with_context("param", "previous_response_id"));
         };
         if kept.native {
-            return Ok(None);
+            return Ok(Continued::AtVendor(kept.upstream));
         }
         let text = std::str::from_utf8(request)
             .map_err(|_| AbpError::new(ErrorCode::ValidationFailed, "the body is not UTF-8"))?;
-        Ok(expanded(text, &kept).map(Bytes::from))
+        let request = expanded(text, &kept)
+            .ok_or_else(|| AbpError::new(ErrorCode::Internal, "the kept answer is not readable"))?;
+        Ok(Continued::Expanded(Bytes::from(request)))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Which upstreams can serve a request, and in which order they are tried.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -208,7 +207,7 @@ fn draw(choice: &Choice, seed: u64) -> f64 {
 }
 
 /// What a conversation is known by, as a number; of the run itself where it says nothing.
-pub(crate) fn seed(session: Option<Cow<'_, str>>, run: uuid::Uuid) -> u64 {
+pub(crate) fn seed(session: Option<&str>, run: uuid::Uuid) -> u64 {
     let mut hasher = DefaultHasher::new();
     match session {
         Some(session) => session.hash(&mut hasher),

@@ -14,9 +14,9 @@ use abp_backend_core::{
 use abp_core::{
     AgentEventKind, BackendIdentity, Capability, CapabilityManifest, EnforcementLevel, SupportLevel,
 };
-use abp_dialect::{Dialect, TargetProfile};
+use abp_dialect::{Dialect, Exchange, TargetProfile};
 use abp_error::{AbpError, ErrorCode};
-use abp_plan::ModelTarget;
+use abp_plan::{ModelTarget, Payload};
 
 use self::answer::{AnswerReader, read_whole};
 use self::usage::VendorUsage;
@@ -178,12 +178,16 @@ async fn exchange(
 ) -> Result<(), Interrupted> {
     let call = request::call(context.order(), context.payload(), upstream.descriptor())?;
     let dialect = call.dialect;
+    let undo = match context.payload() {
+        Payload::Lowered { exchange, .. } => exchange.clone(),
+        _ => Exchange::default(),
+    };
     let reply = upstream.send(call).await?;
     if !reply.status.is_success() {
         return Err(failure::of_reply(dialect, reply).await.into());
     }
     if is_event_stream(&reply.headers) {
-        return follow(dialect, reply, context, usage).await;
+        return follow(dialect, &undo, reply, context, usage).await;
     }
     let kind = media_type(&reply.headers).unwrap_or("nothing");
     if !kind.eq_ignore_ascii_case("application/json") {
@@ -191,18 +195,19 @@ async fn exchange(
         return Err(broken(message).into());
     }
     let body = reply.body.collect(MAX_WHOLE_ANSWER).await?;
-    let events = read_whole(dialect, &body, usage)?;
+    let events = read_whole(dialect, &undo, &body, usage)?;
     emit(context, events).await
 }
 
 /// Tells a stream as it comes, and at its end what it was as a whole.
 async fn follow(
     dialect: Dialect,
+    undo: &Exchange,
     reply: ModelReply,
     context: &RunContext,
     usage: &mut VendorUsage,
 ) -> Result<(), Interrupted> {
-    let mut reader = AnswerReader::new(dialect)?;
+    let mut reader = AnswerReader::new(dialect, undo)?;
     match pieces(&mut reader, reply, context, usage).await {
         Ok(()) => emit(context, reader.conclude()?).await,
         Err(interrupted) => {

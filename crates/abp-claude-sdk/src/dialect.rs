@@ -46,6 +46,7 @@ impl Codec for ClaudeCodec {
             answered_calls: true,
             defined_tools: true,
             named_results: false,
+            stop_sequences: true,
         }
     }
 

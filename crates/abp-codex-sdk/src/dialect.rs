@@ -41,6 +41,7 @@ impl Codec for CodexCodec {
             answered_calls: true,
             defined_tools: false,
             named_results: false,
+            stop_sequences: false,
         }
     }
 

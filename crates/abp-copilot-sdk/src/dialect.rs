@@ -51,6 +51,7 @@ fn rules(_: &TargetProfile) -> DialectRules {
         answered_calls: true,
         defined_tools: false,
         named_results: false,
+        stop_sequences: true,
     }
 }
 

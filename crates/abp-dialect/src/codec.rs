@@ -32,6 +32,8 @@ pub struct Exchange {
     pub include_usage: Option<bool>,
     /// The model as the caller named it, where another one was asked.
     pub model: Option<String>,
+    /// Where the answer is to be cut, because the target has no stop sequences.
+    pub stop_at: Vec<String>,
 }
 
 /// A dialect: how its documents are read and written.

@@ -73,4 +73,6 @@ pub struct DialectRules {
     pub defined_tools: bool,
     /// Whether an answer has to name its tool.
     pub named_results: bool,
+    /// Whether a request can name texts at which the answer stops.
+    pub stop_sequences: bool,
 }

@@ -37,6 +37,7 @@ impl Codec for GeminiCodec {
             answered_calls: true,
             defined_tools: false,
             named_results: true,
+            stop_sequences: true,
         }
     }
 

@@ -153,6 +153,7 @@ fn rules(profile: &TargetProfile) -> DialectRules {
         answered_calls: true,
         defined_tools: false,
         named_results: false,
+        stop_sequences: true,
     }
 }
 

@@ -7,7 +7,6 @@ use abp_core::{
     CapabilityManifest, EmulationReport, EnforcementLevel, Loss, NegotiationResult, PlanReport,
     WorkOrder,
 };
-use abp_dialect::Exchange;
 use abp_emulation::PostProcessor;
 use abp_projection::{Evaluation, Provision};
 
@@ -21,7 +20,6 @@ use crate::{Payload, PlanError, RunPlan};
 pub struct ConfirmedPlan {
     order: Arc<WorkOrder>,
     payload: Payload,
-    exchange: Exchange,
     post: PostProcessor,
     report: PlanReport,
 }
@@ -34,7 +32,6 @@ pub(crate) struct Prepared {
     pub(crate) payload: Payload,
     pub(crate) notes: Vec<String>,
     losses: Vec<Loss>,
-    exchange: Exchange,
     post: PostProcessor,
 }
 
@@ -65,7 +62,6 @@ impl ConfirmedPlan {
         Ok(Self {
             order: Arc::clone(&plan.order),
             payload: prepared.payload,
-            exchange: prepared.exchange,
             post: prepared.post,
             report: PlanReport {
                 requirements: plan.demands.requirements.clone(),
@@ -94,12 +90,6 @@ impl ConfirmedPlan {
     #[must_use]
     pub fn payload(&self) -> &Payload {
         &self.payload
-    }
-
-    /// What the translation of the answer has to undo.
-    #[must_use]
-    pub fn exchange(&self) -> &Exchange {
-        &self.exchange
     }
 
     /// What is to be done with the answer.
@@ -132,7 +122,6 @@ pub(crate) fn prepare(
         payload,
         emulation,
         losses,
-        exchange,
     } = Handed::new(plan, backend, &emulations)?;
     let post = PostProcessor::new(&emulation, plan.output_schema.as_ref())?;
     let waived = evaluation
@@ -150,7 +139,6 @@ pub(crate) fn prepare(
         emulation,
         payload,
         losses,
-        exchange,
         notes: plan.notes.iter().cloned().chain(waived).collect(),
         post,
     })

@@ -20,7 +20,7 @@ use abp_translate::{
 };
 
 use crate::PlanError;
-use crate::lower::judge;
+use crate::lower::{judge, tell_of_stops};
 use crate::plan::OnLoss;
 
 /// A request as it came.
@@ -112,6 +112,7 @@ fn plan_with<'r>(
     let mut decided = None;
     let options = Options {
         profile: target.profile.clone(),
+        cut_stops: true,
         ..Options::default()
     };
     let (from, to) = (asked.dialect, target.dialect);
@@ -129,7 +130,8 @@ fn plan_with<'r>(
     };
     let done = translate_request_with(asked.request, from, to, &options, prepare);
     let done = done.map_err(|error| lossy(target.upstream, error))?;
-    let decided = decided.transpose()?.unwrap_or_default();
+    let mut decided = decided.transpose()?.unwrap_or_default();
+    tell_of_stops(&done.exchange, &mut decided.emulation);
     judge(asked.on_loss, target.upstream, &done.ledger)?;
     Ok(ExchangePlan {
         mode: ExecutionMode::Mapped,

@@ -1,6 +1,6 @@
 //! Handing a conversation to a backend: as it is, or in the dialect of a model.
 
-use abp_core::{Capability, EmulationReport, Loss, LossKind};
+use abp_core::{Capability, EmulationEntry, EmulationReport, EmulationStrategy, Loss, LossKind};
 use abp_dialect::Exchange;
 use abp_translate::{
     Action, FidelityLevel, Ledger, LedgerEntry, Options, STRUCTURE, Translation,
@@ -16,7 +16,6 @@ pub(crate) struct Handed {
     pub(crate) payload: Payload,
     pub(crate) emulation: EmulationReport,
     pub(crate) losses: Vec<Loss>,
-    pub(crate) exchange: Exchange,
 }
 
 impl Handed {
@@ -32,7 +31,6 @@ impl Handed {
                 payload,
                 emulation: EmulationReport::default(),
                 losses: Vec::new(),
-                exchange: Exchange::default(),
             });
         };
         let Some(target) = plan.models.get(backend) else {
@@ -41,7 +39,6 @@ impl Handed {
                 payload,
                 emulation,
                 losses: Vec::new(),
-                exchange: Exchange::default(),
             });
         };
         let (done, emulation) = lower(plan, target, backend, emulations)?;
@@ -50,10 +47,10 @@ impl Handed {
             payload: Payload::Lowered {
                 dialect: target.dialect,
                 request: done.output,
+                exchange: done.exchange,
             },
             emulation,
             losses: done.ledger.entries().iter().filter_map(loss).collect(),
-            exchange: done.exchange,
         })
     }
 }
@@ -71,6 +68,7 @@ fn lower(
     };
     let options = Options {
         profile: target.profile.clone(),
+        cut_stops: true,
         ..Options::default()
     };
     let done = match &plan.source {
@@ -89,7 +87,20 @@ fn lower(
         problem: error.to_string(),
         code: abp_error::AbpError::from(error).code(),
     })?;
+    tell_of_stops(&done.exchange, &mut emulation);
     Ok((done, emulation))
+}
+
+/// Tells that the answer is cut where the model itself would not have stopped.
+pub(crate) fn tell_of_stops(exchange: &Exchange, emulation: &mut EmulationReport) {
+    if !exchange.stop_at.is_empty() {
+        emulation.applied.push(EmulationEntry {
+            capability: Capability::StopSequences,
+            strategy: EmulationStrategy::PostProcessing {
+                detail: "Cut the answer at the first stop sequence".to_owned(),
+            },
+        });
+    }
 }
 
 /// Refuses what the order does not allow to be lost.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use abp_core::ir::IrConversation;
 use abp_core::{ContractError, RuntimeConfig};
-use abp_dialect::Dialect;
+use abp_dialect::{Dialect, Exchange};
 use serde::Serialize;
 
 use crate::PlanError;
@@ -26,6 +26,9 @@ pub enum Payload {
         dialect: Dialect,
         /// The request's text.
         request: String,
+        /// What the answer has to undo.
+        #[serde(skip)]
+        exchange: Exchange,
     },
     /// Passthrough: the vendor's own request.
     VendorRequest {

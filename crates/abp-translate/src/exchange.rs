@@ -4,7 +4,10 @@ use abp_core::ir::{IrContentBlock, IrMessage, IrResponse, IrToolInput, Leaf, Ori
 use abp_dialect::{Exchange, Fate, How, Note};
 use abp_json::{Limits, Tape};
 
-/// Gives the caller its own names, ids and tools of free text back.
+use crate::stop::cut_response;
+
+/// Gives the caller its own names, ids and tools of free text back, and ends the answer where the
+/// caller wanted it to.
 pub fn restore_response(response: &mut IrResponse, exchange: &Exchange) -> Vec<Note> {
     let mut notes = Vec::new();
     for choice in &mut response.choices {
@@ -12,6 +15,7 @@ pub fn restore_response(response: &mut IrResponse, exchange: &Exchange) -> Vec<N
             choice.origin = Origin::Host;
         }
     }
+    cut_response(response, &exchange.stop_at, &mut notes);
     notes
 }
 

@@ -15,8 +15,10 @@ mod manifest;
 mod mint;
 mod prepare;
 mod reasoning;
+mod stop;
 mod stream;
 mod translate;
+mod undo;
 mod watch;
 mod write;
 
@@ -34,5 +36,6 @@ pub use translate::{
     Options, TranslateError, Translation, read_request, translate_error, translate_request,
     translate_request_with, translate_response, translate_response_with, write_request,
 };
+pub use undo::{Undo, Undone};
 pub use watch::{StreamWatch, usage_of};
 pub use write::{write_error, write_response, write_stream};

@@ -1,19 +1,18 @@
 //! Streams: one event of the source becomes no, one or several events of the target.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use abp_core::ir::{IrBlockStart, IrDelta, IrError, IrErrorKind, IrFinishReason, IrUsage, Leaf};
+use abp_core::ir::{IrDelta, IrError, IrErrorKind, IrFinishReason, IrUsage};
 use abp_dialect::{
-    Dialect, DialectError, EventSink, Exchange, Note, Reader, StreamDecoder, StreamEncoder,
+    Dialect, DialectError, EventSink, Exchange, Reader, StreamDecoder, StreamEncoder,
     TargetProfile, WrittenEvent,
 };
 use abp_json::{Limits, Tape};
 
 use crate::accumulate::merge_usage;
-use crate::exchange::{note, restore_name, unwrap_input};
 use crate::ledger::StreamLedger;
 use crate::mint::Minting;
+use crate::undo::{Undo, Undone};
 use crate::{Accumulator, Ledger, Options, TranslateError, codec};
 
 /// An event of the target.
@@ -34,7 +33,7 @@ pub struct StreamTranslator {
     profile: TargetProfile,
     limits: Limits,
     minting: Minting,
-    restore: Restore,
+    undo: Undo,
     ledger: StreamLedger,
     /// Source and target are the same, and nothing has to be undone: events pass as they are.
     native: bool,
@@ -101,10 +100,7 @@ impl StreamTranslator {
             profile: options.profile.clone(),
             limits: options.limits,
             minting: Minting::new(&writing.rules(&options.profile)),
-            restore: Restore {
-                exchange: exchange.clone(),
-                wrapped: BTreeMap::new(),
-            },
+            undo: Undo::new(exchange),
             ledger: StreamLedger::new(to),
             native: from == to && *exchange == Exchange::default(),
             over: false,
@@ -233,20 +229,22 @@ impl StreamTranslator {
     fn write(&mut self, reader: Option<&Reader<'_>>, deltas: Vec<IrDelta>) -> Vec<StreamEvent> {
         let source = reader.map(|reader| (self.from, reader));
         let mut sink = EventSink::new(source, self.to, &self.profile);
-        let mut notes = Vec::new();
+        let mut undone = Undone::default();
         for mut delta in deltas {
             self.minting.delta(&mut delta);
             self.summary.see(&delta);
             if let Some(gathered) = &mut self.gathered {
                 gathered.push(&delta);
             }
-            for delta in self.restore.delta(delta, &mut sink, &mut notes) {
+            for delta in self.undo.delta(delta, &mut undone) {
                 self.over |= matches!(delta, IrDelta::Error(_));
                 self.encoder.delta(&delta, &mut sink);
             }
         }
-        let (events, remarks, held) = sink.finish();
+        let (events, remarks, mut held) = sink.finish();
+        let mut notes = undone.notes(reader);
         notes.extend(remarks);
+        held.extend(undone.held());
         self.ledger.enter(reader, &events, &notes, &held);
         events
             .into_iter()
@@ -274,68 +272,5 @@ fn server_error(message: String) -> IrError {
         param: None,
         request_id: None,
         vendor: Vec::new(),
-    }
-}
-
-/// Gives the caller its own names, ids and tools of free text back.
-struct Restore {
-    exchange: Exchange,
-    /// Arguments that stand for free text, kept until they are complete.
-    wrapped: BTreeMap<(u32, u32), String>,
-}
-
-impl Restore {
-    fn delta(
-        &mut self,
-        mut delta: IrDelta,
-        sink: &mut EventSink<'_>,
-        notes: &mut Vec<Note>,
-    ) -> Vec<IrDelta> {
-        match &mut delta {
-            IrDelta::BlockStart {
-                choice,
-                block,
-                start:
-                    IrBlockStart::ToolUse {
-                        id, name, custom, ..
-                    },
-            } => {
-                restore_name(name, &self.exchange, notes);
-                if let Some(id) = id
-                    && let Some(source) = self.exchange.tool_ids.get(&id.value)
-                {
-                    note(notes, id.origin, "tool_id_mapped");
-                    id.value.clone_from(source);
-                }
-                if !*custom && self.exchange.custom_tools.contains(&name.value) {
-                    *custom = true;
-                    self.wrapped.insert((*choice, *block), String::new());
-                }
-            }
-            IrDelta::Append {
-                choice,
-                block,
-                text,
-            } => {
-                if let Some(kept) = self.wrapped.get_mut(&(*choice, *block)) {
-                    kept.push_str(&sink.hold(text));
-                    return Vec::new();
-                }
-            }
-            IrDelta::BlockStop { choice, block } => {
-                if let Some(json) = self.wrapped.remove(&(*choice, *block)) {
-                    let text = Leaf::from(unwrap_input(&json).unwrap_or(json));
-                    let (choice, block) = (*choice, *block);
-                    let whole = IrDelta::Append {
-                        choice,
-                        block,
-                        text,
-                    };
-                    return vec![whole, delta];
-                }
-            }
-            _ => {}
-        }
-        vec![delta]
     }
 }

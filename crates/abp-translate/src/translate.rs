@@ -9,6 +9,7 @@ use abp_json::{Limits, Tape};
 
 use crate::mint::mint_ids;
 use crate::prepare::refuse_essential;
+use crate::stop::take_stops;
 use crate::{FidelityLevel, Ledger, codec, prepare, restore_response};
 
 /// What a translation should do besides translating.
@@ -20,6 +21,9 @@ pub struct Options {
     pub limits: Limits,
     /// Also translate back, and name in the ledger what that does not restore. Costs as much again.
     pub check_way_back: bool,
+    /// Take stop sequences out where the target has none. Whoever gives the answer on cuts it, as
+    /// [`Exchange::stop_at`] says.
+    pub cut_stops: bool,
 }
 
 /// A translated document.
@@ -236,6 +240,7 @@ fn document<T>(
         writing,
         reader: &reader,
         profile: &options.profile,
+        cut_stops: options.cut_stops,
     };
     Ok(write(job, ir))
 }
@@ -247,6 +252,7 @@ struct Job<'r> {
     writing: &'static dyn Codec,
     reader: &'r Reader<'r>,
     profile: &'r TargetProfile,
+    cut_stops: bool,
 }
 
 impl Job<'_> {
@@ -266,6 +272,9 @@ impl Job<'_> {
             };
             let rules = self.writing.rules(&asked);
             (exchange, notes) = prepare(&mut conversation, &rules, Some(self.reader));
+            if self.cut_stops && !rules.stop_sequences {
+                take_stops(&mut conversation, &mut exchange, &mut notes);
+            }
         }
         if self.from.family() != self.to.family() {
             notes.extend(refuse_essential(&conversation, self.from));

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use abp_core::AgentEventKind;
 use abp_core::ir::{IrBlockStart, IrDelta, IrFinishReason, IrResponse};
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
-use abp_dialect::{Codec, Dialect, DialectError, Reader, StreamDecoder};
+use abp_dialect::{Codec, Dialect, DialectError, Exchange, Reader, StreamDecoder};
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
-use abp_translate::{Accumulator, codec, map_response, normalized_usage};
+use abp_translate::{
+    Accumulator, Undo, Undone, codec, map_response, normalized_usage, restore_response,
+};
 
 use super::broken;
 use super::failure;
@@ -18,6 +20,7 @@ use super::usage::VendorUsage;
 pub(super) struct AnswerReader {
     sse: SseDecoder,
     decoder: Box<dyn StreamDecoder>,
+    undo: Undo,
     answer: Accumulator,
     /// What the blocks are that pieces may still be appended to.
     blocks: BTreeMap<u32, Spoken>,
@@ -31,10 +34,12 @@ enum Spoken {
 }
 
 impl AnswerReader {
-    pub(super) fn new(dialect: Dialect) -> Result<Self, AbpError> {
+    /// Reads a stream; `exchange` is what the request's translation left to undo.
+    pub(super) fn new(dialect: Dialect, exchange: &Exchange) -> Result<Self, AbpError> {
         Ok(Self {
             sse: SseDecoder::new(SseLimits::default()),
             decoder: known(dialect)?.stream_decoder(),
+            undo: Undo::new(exchange),
             answer: Accumulator::default(),
             blocks: BTreeMap::new(),
         })
@@ -109,8 +114,11 @@ impl AnswerReader {
             if let IrDelta::Error(error) = &delta {
                 return Err(failure::of_error(error));
             }
-            events.extend(self.piece(&delta));
-            self.answer.push(&delta);
+            // A run's receipt lists what was lost of the request; of the answer, the trace shows all.
+            for delta in self.undo.delta(delta, &mut Undone::default()) {
+                events.extend(self.piece(&delta));
+                self.answer.push(&delta);
+            }
         }
         Ok(())
     }
@@ -209,6 +217,7 @@ fn skipped(problem: &str) -> AgentEventKind {
 /// Fails where it is none, or tells of an error.
 pub(super) fn read_whole(
     dialect: Dialect,
+    exchange: &Exchange,
     body: &[u8],
     usage: &mut VendorUsage,
 ) -> Result<Vec<AgentEventKind>, AbpError> {
@@ -225,7 +234,9 @@ pub(super) fn read_whole(
     }
     let reader = Reader::new(&tape);
     let response = known(dialect)?.read_response(reader.root());
-    whole(&response.map_err(unreadable)?)
+    let mut response = response.map_err(unreadable)?;
+    restore_response(&mut response, exchange);
+    whole(&response)
 }
 
 /// The events of a whole answer. Its texts are one message, however many blocks they came in: a

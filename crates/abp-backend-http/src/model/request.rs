@@ -20,7 +20,9 @@ pub(super) fn call(
     upstream: &UpstreamDescriptor,
 ) -> Result<ModelCall, AbpError> {
     let (request, lowered) = match payload {
-        Payload::Lowered { dialect, request } => (request, Some(*dialect)),
+        Payload::Lowered {
+            dialect, request, ..
+        } => (request, Some(*dialect)),
         Payload::VendorRequest { request } => (request, None),
         _ => {
             let message = "the plan did not write the request in the model's dialect";

@@ -3,7 +3,7 @@
 use abp_dialect::Dialect;
 use abp_testkit::{FakeVendor, Reply as Vendor, Script};
 
-use crate::lab::{Lab, upstream};
+use crate::lab::{KEY, Lab, path, upstream};
 
 const ASKED: &str = r#"{"model":"moonshot-v1-8k","max_tokens":64,"messages":[{"role":"user","content":"Where?"}],
     "response_format":{"type":"json_schema","json_schema":{"name":"place","strict":true,"schema":
@@ -60,4 +60,78 @@ fn an_answer_of_another_shape_is_repaired_once() {
             assert!(second.contains("This cannot be used"), "{second}");
         }
     }
+}
+
+/// Responses has no stop sequences: the answer is cut where one occurs, however it comes, and every
+/// caller hears of it in its own words.
+#[test]
+fn an_answer_is_cut_at_a_stop_sequence() {
+    let whole = Vendor::fixture("codex/response_text.json").expect("a fixture");
+    let stream = Vendor::fixture("codex/stream_text.sse").expect("a fixture");
+    // The texts of the answers are "The Tiber, …", of which a source is named, and "Hel" with "lo".
+    let chat = |stop: &str, stream: bool| {
+        format!(
+            r#"{{"model":"m","stream":{stream},"stop":{stop},"messages":[{{"role":"user","content":"Hi"}}]}}"#
+        )
+    };
+    let messages = |stop: &str, stream: bool| {
+        format!(
+            r#"{{"model":"m","max_tokens":9,"stream":{stream},"stop_sequences":{stop},"messages":[{{"role":"user","content":"Hi"}}]}}"#
+        )
+    };
+    let cases = [
+        (
+            Dialect::OpenAi,
+            chat(r#""ber""#, false),
+            r#""content":"The Ti""#,
+        ),
+        (
+            Dialect::OpenAi,
+            chat(r#"["x","ll"]"#, true),
+            r#""finish_reason":"stop""#,
+        ),
+        (
+            Dialect::Claude,
+            messages(r#"["ber"]"#, false),
+            r#""stop_sequence":"ber""#,
+        ),
+        (
+            Dialect::Claude,
+            messages(r#"["ll"]"#, true),
+            r#""stop_sequence":"ll""#,
+        ),
+        (
+            Dialect::Claude,
+            messages(r#"["absent"]"#, true),
+            r#""stop_reason":"end_turn""#,
+        ),
+    ];
+    for (caller, body, expected) in cases {
+        let streams = body.contains(r#""stream":true"#);
+        let answer = if streams { &stream } else { &whole };
+        let vendor = FakeVendor::start(answer.clone()).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(Dialect::Codex, &vendor))]);
+        let reply = lab.post(&path(caller, "m", streams), &body);
+        let text = reply.text();
+        assert_eq!(reply.status, 200, "{body}: {text}");
+        assert_eq!(
+            reply.header("x-abp-emulated"),
+            Some("stop_sequences"),
+            "{body}"
+        );
+        assert!(text.contains(expected), "{body}: {text}");
+        for after in ["lo\"", "example.com"] {
+            let absent = body.contains("absent");
+            assert_eq!(text.contains(after), absent, "{after}: {body}: {text}");
+        }
+        let sent = String::from_utf8_lossy(&vendor.requests()[0].body).into_owned();
+        assert!(!sent.contains("stop"), "{sent}");
+    }
+    // Whoever wants nothing made up for is refused before anything is sent.
+    let vendor = FakeVendor::start(whole).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::Codex, &vendor))]);
+    let strict = "x-abp-on-loss: reject\r\n";
+    let refused = lab.post_as(KEY, "/v1/chat/completions", &chat(r#""ll""#, false), strict);
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(vendor.requests().is_empty());
 }

@@ -11,10 +11,11 @@ use abp_core::ir::{IrDelta, IrError, Leaf};
 use abp_core::{ExecutionMode, Outcome};
 use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
 use abp_dialect::{Dialect, Exchange, WireFamily};
+use abp_emulation::PostProcessor;
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 use abp_translate::{
-    ByteTranslator, Options, StreamSummary, StreamWatch, kept_reasoning, write_stream,
+    ByteTranslator, Options, StreamSummary, StreamWatch, TextCheck, kept_reasoning, write_stream,
 };
 use bytes::Bytes;
 use futures_core::Stream;
@@ -107,6 +108,9 @@ impl Shared {
             if from.family() != to.family() && keeps_reasoning(from) {
                 translator.events_mut().gather();
             }
+            if !planned.post.is_empty() {
+                translator.events_mut().check_text(text_check(planned.post));
+            }
             let quiet = self.settings.keep_alive;
             silence = Some((Box::pin(tokio::time::sleep(quiet)), quiet));
             Way::Mapped {
@@ -159,6 +163,15 @@ pub(crate) fn form(ask: &Ask) -> SseForm {
     } else {
         SseForm::Events
     }
+}
+
+/// Whether what was emulated holds in a text. Once it was streamed it cannot be asked for again.
+fn text_check(post: PostProcessor) -> TextCheck {
+    Box::new(move |text| {
+        let problem = post.check(text).err()?;
+        let code = ErrorCode::CapabilityEmulationFailed;
+        Some(refusal::ir(&AbpError::new(code, problem.to_string())))
+    })
 }
 
 /// A failure of an upstream, as an error of the vendor.
@@ -258,7 +271,9 @@ impl AnswerStream {
         };
         let code = match (summary.complete, &summary.error) {
             (true, None) => None,
-            (_, Some(_)) => Some(ErrorCode::BackendUnavailable),
+            // The upstream ended well; what it said does not hold what was emulated.
+            (true, Some(_)) => Some(ErrorCode::CapabilityEmulationFailed),
+            (false, Some(_)) => Some(ErrorCode::BackendUnavailable),
             (false, None) => Some(ErrorCode::BackendBrokenAnswer),
         };
         self.close(last.as_deref().unwrap_or_default(), &summary, code);

@@ -8,6 +8,7 @@
 mod accumulate;
 mod agent;
 mod bytes;
+mod check;
 mod codecs;
 mod exchange;
 mod ledger;
@@ -25,6 +26,7 @@ mod write;
 pub use accumulate::Accumulator;
 pub use agent::{map_response, map_work_order, normalized_usage};
 pub use bytes::{ByteTranslator, translate_stream};
+pub use check::TextCheck;
 pub use codecs::codec;
 pub use exchange::restore_response;
 pub use ledger::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED};

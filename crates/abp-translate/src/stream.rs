@@ -10,10 +10,11 @@ use abp_dialect::{
 use abp_json::{Limits, Tape};
 
 use crate::accumulate::merge_usage;
+use crate::check::CheckedText;
 use crate::ledger::StreamLedger;
 use crate::mint::Minting;
 use crate::undo::{Undo, Undone};
-use crate::{Accumulator, Ledger, Options, TranslateError, codec};
+use crate::{Accumulator, Ledger, Options, TextCheck, TranslateError, codec};
 
 /// An event of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct StreamTranslator {
     summary: StreamSummary,
     /// Puts the answer together besides, where somebody wants to keep it.
     gathered: Option<Accumulator>,
+    /// Judges the answer's text, where somebody wants that.
+    checked: Option<CheckedText>,
 }
 
 /// What is known of a stream besides its events.
@@ -106,12 +109,19 @@ impl StreamTranslator {
             over: false,
             summary: StreamSummary::default(),
             gathered: None,
+            checked: None,
         })
     }
 
     /// Also puts the answer together, as the source gave it, with an id for every call.
     pub fn gather(&mut self) {
         self.gathered = Some(Accumulator::default());
+    }
+
+    /// Judges the text of the answer before its end is told: where `check` finds something wrong, the
+    /// stream ends in that error.
+    pub fn check_text(&mut self, check: TextCheck) {
+        self.checked = Some(CheckedText::new(check));
     }
 
     /// The answer put together so far, where that was asked for.
@@ -237,7 +247,15 @@ impl StreamTranslator {
                 gathered.push(&delta);
             }
             for delta in self.undo.delta(delta, &mut undone) {
-                self.over |= matches!(delta, IrDelta::Error(_));
+                let delta = match &mut self.checked {
+                    Some(checked) => checked.piece(delta),
+                    None => Some(delta),
+                };
+                let Some(delta) = delta else { continue };
+                if let IrDelta::Error(error) = &delta {
+                    self.over = true;
+                    self.summary.error = Some(error.clone());
+                }
                 self.encoder.delta(&delta, &mut sink);
             }
         }

@@ -135,3 +135,40 @@ fn an_answer_is_cut_at_a_stop_sequence() {
     assert_eq!(refused.status, 422, "{}", refused.text());
     assert!(vendor.requests().is_empty());
 }
+
+/// What is streamed cannot be taken back: an answer of another shape ends in an error, never in its
+/// own end.
+#[test]
+fn a_streamed_answer_of_another_shape_ends_in_an_error() {
+    let stream = |text: &str| {
+        let text = serde_json::Value::from(text);
+        let chunk = |delta: String, finish: &str| {
+            format!(
+                r#"data: {{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]}}"#
+            )
+        };
+        let said = chunk(
+            format!(r#"{{"role":"assistant","content":{text}}}"#),
+            "null",
+        );
+        let end = chunk("{}".to_owned(), r#""stop""#);
+        Vendor::events(format!("{said}\n\n{end}\n\ndata: [DONE]\n\n"))
+    };
+    for (text, holds) in [(r#"{"city":"Rome"}"#, true), ("Rome", false)] {
+        let vendor = FakeVendor::start(stream(text)).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(Dialect::Kimi, &vendor))]);
+        let asked = ASKED.replacen('{', r#"{"stream":true,"#, 1);
+        let reply = lab.post("/v1/chat/completions", &asked);
+        let given = reply.text();
+        assert!(given.contains("Rome"), "{given}");
+        assert_eq!(given.contains("[DONE]"), holds, "{given}");
+        assert_eq!(given.contains("finish_reason\":\"stop"), holds, "{given}");
+        assert_eq!(given.contains("\"error\""), !holds, "{given}");
+        let outcome = if holds { "complete" } else { "failed" };
+        let receipt = lab.receipt(&reply);
+        assert_eq!(receipt["outcome"], outcome, "{receipt:#}");
+        if !holds {
+            assert_eq!(receipt["error"]["code"], "CAPABILITY_EMULATION_FAILED");
+        }
+    }
+}

@@ -195,6 +195,8 @@ fn options(args: &TranslateArgs) -> Options {
         limits: Limits::default(),
         // A report is for people who want to know; they get all there is to know.
         check_way_back: args.report.is_some(),
+        // Nobody here will see the answer.
+        cut_stops: false,
     }
 }
 

@@ -12,7 +12,7 @@ use abp_plan::OnLoss;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
@@ -49,8 +49,9 @@ impl App {
         let (query_key, query) = split_query(parts.uri.query());
         let route = Route::of(&parts.method, parts.uri.path());
         let dialect = route.dialect();
-        let close = !phase.was_read();
-        let checked = if close {
+        let has_body = !incoming.is_end_stream();
+        let out_of_turn = !phase.was_read();
+        let checked = if out_of_turn {
             let message = "requests have to wait for the answer to the one before";
             Err(Refusal::new(ErrorCode::ValidationFailed, message))
         } else {
@@ -69,6 +70,8 @@ impl App {
             }
             Err(problem) => Err(problem),
         };
+        // A refusal does not wait for the body, and what comes of it later is no request.
+        let close = out_of_turn || (has_body && answer.is_err());
         let reply = answer.unwrap_or_else(|problem| match dialect {
             Some(dialect) => problem.answer(dialect).into(),
             None => problem.plain_answer().into(),

@@ -181,6 +181,25 @@ fn a8_wrong_keys_reach_nothing() {
     assert_eq!(size(), before);
 }
 
+/// A client that is refused before it has sent its body does not use the connection again.
+#[test]
+fn a_refusal_that_leaves_the_body_unread_says_that_the_connection_ends() {
+    let (_vendor, lab) = echo();
+    let head = |length: usize| {
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n\
+             authorization: Bearer wrong\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n"
+        )
+    };
+    let refused = lab.raw(head(10).as_bytes());
+    let found = (refused.status, refused.header("connection"));
+    assert_eq!(found, (401, Some("close")), "{}", refused.head);
+    let nothing_left = lab.raw(head(0).as_bytes());
+    let found = (nothing_left.status, nothing_left.header("connection"));
+    assert_eq!(found, (401, None), "{}", nothing_left.head);
+}
+
 /// B1, B2: heads, bodies and connections that take too long are ended, and others are served meanwhile.
 #[test]
 fn b1_b2_slow_peers_are_ended() {

@@ -61,7 +61,7 @@ def checks():
 def cases(sdk, upstream):
     """Name, job and expectation of each case."""
     yield "structured", {"do": "structured", "prompt": "A forecast, please."}, forecast()
-    yield "count", {"do": "count", "prompt": "How long?"}, {"tokens": INPUT}
+    yield "count", {"do": "count", "prompt": "How long?"}, {"tokens": INPUT, "emulated": None}
     for way, stream in WAYS:
         for case in (*talks(sdk, upstream), *tools(sdk, upstream), *failures(sdk, upstream)):
             name, job, expected = deepcopy(case)

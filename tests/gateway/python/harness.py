@@ -22,6 +22,8 @@ from matrix import DIALECTS
 from vendor.server import KEY, Vendor
 
 HERE = Path(__file__).resolve().parent
+# How many seconds a client may take for all its jobs, and the gateway for its end.
+PATIENCE = 600
 # How much of a value is shown.
 SHOWN = 400
 PATHS = {"openai": "/openai/v1", "codex": "/openai/v1", "claude": "/claude", "gemini": "/gemini"}
@@ -78,7 +80,7 @@ def gateway(abp, configuration):
             yield started["listening"], started["key"]
         finally:
             served.terminate()
-            served.wait()
+            served.wait(PATIENCE)
 
 
 def first_document(lines):
@@ -113,6 +115,7 @@ def run(command, checks, address, node_modules):
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
+        timeout=PATIENCE,
     )
     seen = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode != 0 or len(seen) != len(checks):

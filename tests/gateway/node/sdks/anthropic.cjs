@@ -4,7 +4,7 @@
 
 const Anthropic = require('@anthropic-ai/sdk');
 const { zodOutputFormat } = require('@anthropic-ai/sdk/helpers/zod');
-const { forecast, parameters, seen, withMode } = require('./seen.cjs');
+const { counted, forecast, listed, parameters, seen, withMode } = require('./seen.cjs');
 
 const source = ({ link, type, data }) =>
   link ? { type: 'url', url: link } : { type: 'base64', media_type: type, data };
@@ -85,13 +85,12 @@ class Messages {
 
   async count(job) {
     const { max_tokens: _, ...request } = this.request(job);
-    return { tokens: (await this.client.messages.countTokens(request)).input_tokens };
+    const { data, response } = await this.client.messages.countTokens(request).withResponse();
+    return counted(data.input_tokens, response.headers.get('x-abp-emulated'));
   }
 
-  async models({ model }) {
-    const names = [];
-    for await (const found of this.client.models.list()) names.push(found.id);
-    return { names: names.sort(), one: (await this.client.models.retrieve(model)).id };
+  models({ model }) {
+    return listed(this.client.models, model);
   }
 }
 

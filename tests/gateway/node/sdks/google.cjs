@@ -4,7 +4,7 @@
 
 const { createPartFromBase64, createPartFromUri, GoogleGenAI } = require('@google/genai');
 const { z } = require('zod');
-const { forecast, parameters, seen } = require('./seen.cjs');
+const { counted, forecast, parameters, seen } = require('./seen.cjs');
 
 const part = ({ link, type, data }) =>
   link ? createPartFromUri(link, type) : createPartFromBase64(data, type);
@@ -89,7 +89,8 @@ class GenerateContent {
 
   async count(job) {
     const { model, contents } = this.request(job);
-    return { tokens: (await this.client.models.countTokens({ model, contents })).totalTokens };
+    const found = await this.client.models.countTokens({ model, contents });
+    return counted(found.totalTokens, found.sdkHttpResponse.headers['x-abp-emulated']);
   }
 
   async models({ model }) {

@@ -4,17 +4,15 @@
 
 const OpenAI = require('openai');
 const { zodResponseFormat, zodTextFormat } = require('openai/helpers/zod');
-const { dataUrl, forecast, parameters, seen, withMode } = require('./seen.cjs');
+const { counted, dataUrl, forecast, listed, parameters, seen, withMode } = require('./seen.cjs');
 
 class Client {
   constructor(url, key) {
     this.client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
   }
 
-  async models({ model }) {
-    const names = [];
-    for await (const found of this.client.models.list()) names.push(found.id);
-    return { names: names.sort(), one: (await this.client.models.retrieve(model)).id };
+  models({ model }) {
+    return listed(this.client.models, model);
   }
 }
 
@@ -175,7 +173,10 @@ class Responses extends Client {
 
   async count(job) {
     const { max_output_tokens: _, ...request } = this.request(job);
-    return { tokens: (await this.client.responses.inputTokens.count(request)).input_tokens };
+    const { data, response } = await this.client.responses.inputTokens
+      .count(request)
+      .withResponse();
+    return counted(data.input_tokens, response.headers.get('x-abp-emulated'));
   }
 
   // Goes on from a kept answer, looks at it, and deletes it.

@@ -16,6 +16,16 @@ const seen = (text, calls, stop, usage) => ({ text, calls, stop, usage });
 // With what the gateway says of its way.
 const withMode = (told, headers) => ({ ...told, mode: headers.get('x-abp-mode') });
 
+// The count, and whether the gateway says that it only estimates.
+const counted = (tokens, emulated) => ({ tokens, emulated: emulated ?? null });
+
+// The models that the clients of OpenAI and Anthropic find, and one of them by its name.
+async function listed(models, name) {
+  const names = [];
+  for await (const found of models.list()) names.push(found.id);
+  return { names: names.sort(), one: (await models.retrieve(name)).id };
+}
+
 // The schema of a tool that takes one text.
 const parameters = ({ argument }) => ({
   type: 'object',
@@ -26,4 +36,4 @@ const parameters = ({ argument }) => ({
 
 const dataUrl = ({ link, type, data }) => link ?? `data:${type};base64,${data}`;
 
-module.exports = { dataUrl, forecast, parameters, seen, withMode };
+module.exports = { counted, dataUrl, forecast, listed, parameters, seen, withMode };

@@ -15,6 +15,16 @@ def seen(text, calls, stop, usage, headers):
     return told if headers is None else {**told, "mode": headers["x-abp-mode"]}
 
 
+def counted(tokens, headers):
+    """The count, and whether the gateway says that it only estimates."""
+    return {"tokens": tokens, "emulated": headers.get("x-abp-emulated")}
+
+
+def listed(models, name):
+    """The models that the clients of OpenAI and Anthropic find, and one of them by its name."""
+    return {"names": sorted(model.id for model in models.list()), "one": models.retrieve(name).id}
+
+
 def parameters(tool):
     """The schema of a tool that takes one text."""
     argument = tool["argument"]

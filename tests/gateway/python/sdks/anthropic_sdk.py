@@ -2,7 +2,7 @@
 
 import anthropic
 
-from . import parameters, seen
+from . import counted, listed, parameters, seen
 from .forecast import Forecast
 
 
@@ -78,11 +78,11 @@ class Messages:
     def count(self, job):
         request = self.request(job)
         del request["max_tokens"]
-        return {"tokens": self.client.messages.count_tokens(**request).input_tokens}
+        raw = self.client.messages.with_raw_response.count_tokens(**request)
+        return counted(raw.parse().input_tokens, raw.headers)
 
     def models(self, job):
-        found = self.client.models.retrieve(job["model"])
-        return {"names": sorted(model.id for model in self.client.models.list()), "one": found.id}
+        return listed(self.client.models, job["model"])
 
 
 def source(image):

@@ -5,7 +5,7 @@ import base64
 from google import genai
 from google.genai import types
 
-from . import parameters, seen
+from . import counted, parameters, seen
 from .forecast import Forecast
 
 ROLES = {"user": "user", "assistant": "model"}
@@ -99,8 +99,8 @@ class GenerateContent:
 
     def count(self, job):
         request = self.request(job)
-        counted = self.client.models.count_tokens(model=job["model"], contents=request["contents"])
-        return {"tokens": counted.total_tokens}
+        found = self.client.models.count_tokens(model=job["model"], contents=request["contents"])
+        return counted(found.total_tokens, found.sdk_http_response.headers)
 
     def models(self, job):
         found = self.client.models.get(model=job["model"])

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from . import parameters, seen
+from . import counted, listed, parameters, seen
 from .forecast import Forecast
 
 
@@ -98,8 +98,7 @@ class Chat:
         return done.choices[0].message.parsed.model_dump()
 
     def models(self, job):
-        found = self.client.models.retrieve(job["model"])
-        return {"names": sorted(model.id for model in self.client.models.list()), "one": found.id}
+        return listed(self.client.models, job["model"])
 
 
 class ResponseFailed(Exception):
@@ -192,7 +191,8 @@ class Responses:
     def count(self, job):
         request = self.request(job)
         del request["max_output_tokens"]
-        return {"tokens": self.client.responses.input_tokens.count(**request).input_tokens}
+        raw = self.client.responses.input_tokens.with_raw_response.count(**request)
+        return counted(raw.parse().input_tokens, raw.headers)
 
     def store(self, job):
         """Goes on from a kept answer, looks at it, and deletes it."""

@@ -8,12 +8,10 @@ use abp_core::Capability::{
     StopSequences, Streaming, StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse,
     ToolWebFetch, ToolWebSearch, TopK, TopP,
 };
-use abp_core::{Capability, CapabilityManifest, SupportLevel};
+use abp_core::{Capability, CapabilityManifest};
+use abp_dialect::{CapabilityGroups, manifest_of};
 
 use crate::dialect::{ModelTraits, Sampling, ThinkingSupport};
-
-/// Capabilities that come together.
-type Groups = &'static [&'static [Capability]];
 
 const TEXT: &[Capability] = &[Streaming, SystemMessage, MaxTokens, StopSequences];
 const SAMPLING: &[Capability] = &[Temperature, TopP, TopK];
@@ -27,7 +25,7 @@ const SCHEMA: &[Capability] = &[StructuredOutputJsonSchema];
 const SERVERS: &[Capability] = &[McpClient];
 
 /// What some models have.
-const SOME: Groups = &[SAMPLING, TOOLS, PAPERS, HOSTED, THINKING, SCHEMA, SERVERS];
+const SOME: CapabilityGroups = &[SAMPLING, TOOLS, PAPERS, HOSTED, THINKING, SCHEMA, SERVERS];
 
 /// What a model can do. Where nothing is known of its name, what only some models have is
 /// restricted.
@@ -47,7 +45,7 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
 }
 
 /// The models that do not reason.
-fn before_thinking(name: &str) -> Groups {
+fn before_thinking(name: &str) -> CapabilityGroups {
     if name.contains("claude-3-5") {
         &[TEXT, SAMPLING, TOOLS, PAPERS]
     } else if name.contains("claude-3") {
@@ -57,7 +55,7 @@ fn before_thinking(name: &str) -> Groups {
     }
 }
 
-fn hosting(has: Groups) -> CapabilityManifest {
+fn hosting(has: CapabilityGroups) -> CapabilityManifest {
     manifest_of(
         has,
         &[SERVERS],
@@ -65,22 +63,10 @@ fn hosting(has: Groups) -> CapabilityManifest {
     )
 }
 
-/// A manifest of what a model simply has, and of what it has under a condition.
-fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
-    let restricted = SupportLevel::Restricted {
-        reason: reason.to_owned(),
-    };
-    let level = |groups: Groups, level: SupportLevel| {
-        let all = groups.iter().copied().flatten();
-        all.map(move |one| (one.clone(), level.clone()))
-    };
-    level(limited, restricted)
-        .chain(level(has, SupportLevel::Native))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use abp_core::SupportLevel;
+
     use super::*;
 
     /// A model, what it has, and what it lacks or has under a condition only.

@@ -4,10 +4,8 @@ use abp_core::Capability::{
     CacheControl, ExtendedThinking, ImageInput, JsonMode, MaxTokens, StopSequences, Streaming,
     StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, TopP,
 };
-use abp_core::{Capability, CapabilityManifest, SupportLevel};
-
-/// Capabilities that come together.
-type Groups = &'static [&'static [Capability]];
+use abp_core::{Capability, CapabilityManifest};
+use abp_dialect::{CapabilityGroups, manifest_of};
 
 const CHAT: &[Capability] = &[Streaming, SystemMessage, MaxTokens];
 const SAMPLING: &[Capability] = &[Temperature, TopP, StopSequences];
@@ -18,7 +16,7 @@ const THINKING: &[Capability] = &[ExtendedThinking];
 const MARKS: &[Capability] = &[CacheControl];
 
 /// Families by the beginning of their names; the first that fits counts.
-const FAMILIES: &[(&str, Groups)] = &[
+const FAMILIES: &[(&str, CapabilityGroups)] = &[
     ("gpt-3.5", &[CHAT, SAMPLING, TOOLS]),
     ("gpt-4o", &[CHAT, SAMPLING, TOOLS, SCHEMA, IMAGES]),
     ("gpt-4.1", &[CHAT, SAMPLING, TOOLS, SCHEMA, IMAGES]),
@@ -34,7 +32,7 @@ const FAMILIES: &[(&str, Groups)] = &[
 ];
 
 /// What some models have.
-const SOME: Groups = &[SAMPLING, TOOLS, SCHEMA, IMAGES, THINKING, MARKS];
+const SOME: CapabilityGroups = &[SAMPLING, TOOLS, SCHEMA, IMAGES, THINKING, MARKS];
 
 /// What a model can do. Where nothing is known of its name, what only some models have is
 /// restricted.
@@ -48,22 +46,10 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     }
 }
 
-/// A manifest of what a model simply has, and of what it has under a condition.
-fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
-    let restricted = SupportLevel::Restricted {
-        reason: reason.to_owned(),
-    };
-    let level = |groups: Groups, level: SupportLevel| {
-        let all = groups.iter().copied().flatten();
-        all.map(move |one| (one.clone(), level.clone()))
-    };
-    level(limited, restricted)
-        .chain(level(has, SupportLevel::Native))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use abp_core::SupportLevel;
+
     use super::*;
 
     /// A model, what it has, and what it lacks or has under a condition only.

@@ -9,12 +9,10 @@ use abp_core::Capability::{
     Streaming, StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, ToolWebFetch,
     ToolWebSearch, TopK, TopP,
 };
-use abp_core::{Capability, CapabilityManifest, SupportLevel};
+use abp_core::{Capability, CapabilityManifest};
+use abp_dialect::{CapabilityGroups, manifest_of};
 
 use crate::dialect::Family;
-
-/// Capabilities that come together.
-type Groups = &'static [&'static [Capability]];
 
 const TEXT: &[Capability] = &[
     Streaming,
@@ -38,7 +36,7 @@ const PAINTING: &[Capability] = &[ImageInput, ImageGeneration];
 const RARE: &[Capability] = &[Logprobs, FrequencyPenalty, PresencePenalty];
 
 /// What some models have.
-const SOME: Groups = &[
+const SOME: CapabilityGroups = &[
     CHAT, MEDIA, SCHEMA, HOSTED, READING, THINKING, PAINTING, RARE,
 ];
 
@@ -53,7 +51,7 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     if name.contains("-tts") {
         return manifest_of(&[TEXT, &[Audio]], &[], "");
     }
-    let has: Groups = match Family::of(model) {
+    let has: CapabilityGroups = match Family::of(model) {
         Family::One => {
             let reason = "its schemas are Google's own, a part of JSON Schema";
             return manifest_of(&[TEXT, CHAT, MEDIA, HOSTED], &[SCHEMA], reason);
@@ -65,22 +63,10 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     manifest_of(has, &[RARE], "not every model and endpoint takes it")
 }
 
-/// A manifest of what a model simply has, and of what it has under a condition.
-fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
-    let restricted = SupportLevel::Restricted {
-        reason: reason.to_owned(),
-    };
-    let level = |groups: Groups, level: SupportLevel| {
-        let all = groups.iter().copied().flatten();
-        all.map(move |one| (one.clone(), level.clone()))
-    };
-    level(limited, restricted)
-        .chain(level(has, SupportLevel::Native))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use abp_core::SupportLevel;
+
     use super::*;
 
     /// A model, what it has, and what it lacks or has under a condition only.

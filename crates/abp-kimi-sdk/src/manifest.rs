@@ -4,12 +4,10 @@ use abp_core::Capability::{
     ExtendedThinking, FrequencyPenalty, ImageInput, JsonMode, MaxTokens, PresencePenalty,
     StopSequences, Streaming, SystemMessage, Temperature, ToolUse, ToolWebSearch, TopP,
 };
-use abp_core::{Capability, CapabilityManifest, SupportLevel};
+use abp_core::{Capability, CapabilityManifest};
+use abp_dialect::{CapabilityGroups, manifest_of};
 
 use crate::wire::Model;
-
-/// Capabilities that come together.
-type Groups = &'static [&'static [Capability]];
 
 const CHAT: &[Capability] = &[
     Streaming,
@@ -28,7 +26,7 @@ const SEARCH: &[Capability] = &[ToolWebSearch];
 const SEARCHED: &str = "the caller has to give the call's arguments back as its result";
 
 /// What some models have.
-const SOME: Groups = &[SAMPLING, IMAGES, THINKING, SEARCH];
+const SOME: CapabilityGroups = &[SAMPLING, IMAGES, THINKING, SEARCH];
 
 /// What a model can do. Where nothing is known of its name, what only some models have is
 /// restricted.
@@ -36,7 +34,7 @@ const SOME: Groups = &[SAMPLING, IMAGES, THINKING, SEARCH];
 pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     let name = model.unwrap_or_default();
     let sees = name.contains("vision") || name.contains("kimi-latest");
-    let has: Groups = match Model::of(name) {
+    let has: CapabilityGroups = match Model::of(name) {
         Model::Classic if sees => &[CHAT, SAMPLING, IMAGES],
         Model::Classic => &[CHAT, SAMPLING],
         Model::Thinking => &[CHAT, SAMPLING, THINKING],
@@ -46,22 +44,10 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     manifest_of(has, &[SEARCH], SEARCHED)
 }
 
-/// A manifest of what a model simply has, and of what it has under a condition.
-fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
-    let restricted = SupportLevel::Restricted {
-        reason: reason.to_owned(),
-    };
-    let level = |groups: Groups, level: SupportLevel| {
-        let all = groups.iter().copied().flatten();
-        all.map(move |one| (one.clone(), level.clone()))
-    };
-    level(limited, restricted)
-        .chain(level(has, SupportLevel::Native))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use abp_core::SupportLevel;
+
     use super::*;
 
     /// A model, what it has, and what it lacks or has under a condition only.

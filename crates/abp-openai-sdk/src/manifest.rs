@@ -7,10 +7,8 @@ use abp_core::Capability::{
     MaxTokens, PdfInput, PresencePenalty, SeedDeterminism, StopSequences, Streaming,
     StructuredOutputJsonSchema, SystemMessage, Temperature, ToolUse, ToolWebSearch, TopP,
 };
-use abp_core::{Capability, CapabilityManifest, SupportLevel};
-
-/// Capabilities that come together.
-type Groups = &'static [&'static [Capability]];
+use abp_core::{Capability, CapabilityManifest};
+use abp_dialect::{CapabilityGroups, manifest_of};
 
 const CHAT: &[Capability] = &[Streaming, SystemMessage, MaxTokens];
 const SAMPLING: &[Capability] = &[
@@ -33,7 +31,7 @@ const THINKING: &[Capability] = &[ExtendedThinking];
 const MARKS: &[Capability] = &[CacheControl];
 
 /// Families by the beginning of their names; the first that fits counts.
-const FAMILIES: &[(&str, Groups)] = &[
+const FAMILIES: &[(&str, CapabilityGroups)] = &[
     ("gpt-3.5", &[CHAT, SAMPLING, SEED, STOP, TOOLS, JSON]),
     ("gpt-4o-audio", &[CHAT, SAMPLING, SEED, STOP, TOOLS, SOUND]),
     (
@@ -73,13 +71,13 @@ const FAMILIES: &[(&str, Groups)] = &[
 ];
 
 /// Models of reasoning families that do not reason themselves.
-const CHATTING: (&str, Groups) = (
+const CHATTING: (&str, CapabilityGroups) = (
     "-chat-latest",
     &[CHAT, SAMPLING, SEED, STOP, TOOLS, SCHEMA, IMAGES],
 );
 
 /// What some models have. A name that is no family's is that of a compatible server's model.
-const SOME: Groups = &[
+const SOME: CapabilityGroups = &[
     SAMPLING, SEED, STOP, TOOLS, SCHEMA, MEDIA, SOUND, SEARCH, THINKING, MARKS,
 ];
 
@@ -106,22 +104,10 @@ pub fn manifest(model: Option<&str>) -> CapabilityManifest {
     }
 }
 
-/// A manifest of what a model simply has, and of what it has under a condition.
-fn manifest_of(has: Groups, limited: Groups, reason: &str) -> CapabilityManifest {
-    let restricted = SupportLevel::Restricted {
-        reason: reason.to_owned(),
-    };
-    let level = |groups: Groups, level: SupportLevel| {
-        let all = groups.iter().copied().flatten();
-        all.map(move |one| (one.clone(), level.clone()))
-    };
-    level(limited, restricted)
-        .chain(level(has, SupportLevel::Native))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use abp_core::SupportLevel;
+
     use super::*;
 
     /// A model, what it has, and what it lacks or has under a condition only.

@@ -9,10 +9,11 @@ use abp_dialect::{
     Codec, Dialect, DialectError, EventSink, Exchange, Lowering, Reader, TargetProfile,
 };
 use abp_json::{Kind, Limits, Tape, View};
-use abp_kimi_sdk::KimiCodec;
 use abp_testkit::{shared_dir, skip};
 use proptest::prelude::{any, prop_assert};
 use proptest::{proptest, test_runner::Config};
+
+use crate::{AGENT, CODEC, DIALECT};
 
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -23,7 +24,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 /// The project's own documents of a kind, with their texts.
 fn fixtures(kind: &str) -> Vec<(String, String)> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/kimi");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(DIALECT.as_str());
     let named = files(&dir).into_iter().map(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         (name, fs::read_to_string(path).unwrap())
@@ -38,8 +41,8 @@ fn again(text: &str, from: Dialect, kind: &str) -> Result<String, DialectError> 
     let tape = Tape::parse_str(text, &Limits::default())?;
     let reader = Reader::new(&tape);
     let profile = TargetProfile::default();
-    let mut out = Lowering::new(Some((from, &reader)), Dialect::Kimi, &profile);
-    let codec = KimiCodec;
+    let mut out = Lowering::new(Some((from, &reader)), DIALECT, &profile);
+    let codec = CODEC;
     match kind {
         "request" => codec.write_request(&codec.read_request(reader.root())?, &mut out),
         _ if tape.root().get("error").is_some() => {
@@ -69,7 +72,7 @@ fn same(left: View<'_>, right: View<'_>) -> bool {
 }
 
 fn comes_back(name: &str, text: &str, kind: &str) {
-    let written = again(text, Dialect::Kimi, kind).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let written = again(text, DIALECT, kind).unwrap_or_else(|e| panic!("{name}: {e}"));
     let parse = |text| Tape::parse_str(text, &Limits::default()).unwrap();
     let equal = same(parse(text).root(), parse(&written).root());
     assert!(equal, "{name} became {written}");
@@ -86,11 +89,18 @@ fn own_documents_come_back() {
 
 #[test]
 fn requests_of_a_real_client_come_back() {
-    let Some(dir) = shared_dir().map(|dir| dir.join("agents/recordings/kimi-code/http")) else {
-        return skip("requests of kimi-code", "the shared directory is not there");
+    let Some(dir) = shared_dir().map(|dir| dir.join("agents/recordings").join(AGENT).join("http"))
+    else {
+        return skip(
+            &format!("requests of {AGENT}"),
+            "the shared directory is not there",
+        );
     };
     if !dir.is_dir() {
-        return skip("requests of kimi-code", "there are no recordings of it");
+        return skip(
+            &format!("requests of {AGENT}"),
+            "there are no recordings of it",
+        );
     }
     for path in files(&dir) {
         let record: serde_json::Value =
@@ -117,7 +127,7 @@ fn events(text: &str) -> Vec<Event> {
 }
 
 fn decode(events: &[Event]) -> Result<Vec<IrDelta>, DialectError> {
-    let mut decoder = KimiCodec.stream_decoder();
+    let mut decoder = CODEC.stream_decoder();
     let mut deltas = Vec::new();
     for (name, data) in events {
         if data == "[DONE]" {
@@ -134,10 +144,10 @@ fn decode(events: &[Event]) -> Result<Vec<IrDelta>, DialectError> {
 
 fn encode(deltas: &[IrDelta]) -> Vec<Event> {
     let profile = TargetProfile::default();
-    let mut encoder = KimiCodec.stream_encoder(&Exchange::default());
+    let mut encoder = CODEC.stream_encoder(&Exchange::default());
     let mut events = Vec::new();
     for delta in deltas {
-        let mut sink = EventSink::new(None, Dialect::Kimi, &profile);
+        let mut sink = EventSink::new(None, DIALECT, &profile);
         encoder.delta(delta, &mut sink);
         events.extend(sink.finish().0.into_iter().map(|event| (None, event.data)));
     }
@@ -220,7 +230,7 @@ proptest! {
             let span = values[node % values.len()].span();
             drop(tape);
             text.replace_range(span, swap);
-            for from in [Dialect::Kimi, Dialect::OpenAi, Dialect::Claude] {
+            for from in [DIALECT, Dialect::OpenAi, Dialect::Claude] {
                 if let Ok(written) = again(&text, from, kind) {
                     prop_assert!(Tape::parse_str(&written, &Limits::default()).is_ok(), "{written}");
                 }

@@ -43,6 +43,8 @@ enum Task {
     Sdk,
     /// Let the vendors' own SDKs talk through the gateway.
     Gateway,
+    /// Let AG-UI's own client follow runs of a live server.
+    AgUi,
     /// Run real agents through the gateway; not part of `test`, because they take 2 GB.
     Agents,
     /// Run one benchmark; use `cargo run --release -p xtask -- bench <NAME>`.
@@ -79,6 +81,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Tidy => tidy::run()?,
         Task::Test => return test::run(),
         Task::Sdk => return sdk::TRANSLATION.run(),
+        Task::AgUi => return sdk::ag_ui(),
         Task::Gateway => return sdk::GATEWAY.run(),
         Task::Agents => return agents::run(),
         Task::Bench { name } => bench::start(&name)?,

@@ -1,4 +1,4 @@
-//! Tests with the vendors' own SDKs: of what ABP translates, and of the gateway.
+//! Tests with others' own SDKs: of what ABP translates, of the gateway, and of what runs say.
 //!
 //! The harnesses are in `tests/sdk` and `tests/gateway`. This gets the pinned packages, builds the
 //! program, and starts a harness. What a machine cannot provide is skipped with the reason. The last
@@ -6,6 +6,7 @@
 
 mod packages;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use abp_testkit::skip;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::output::say;
 use crate::workspace::{cargo, root};
-use packages::{NODE, PYTHON, interpreter};
+use packages::{AG_UI, NODE, PYTHON, interpreter};
 
 /// A program that has the SDKs do something, and judges it.
 pub(crate) struct Harness {
@@ -51,12 +52,7 @@ impl Harness {
             }
         };
         let node = NODE.prepare(&root);
-        say("sdk: building abp");
-        let mut build = cargo();
-        build.args(["build", "--quiet", "--package", "abp-cli"]);
-        let built = build.current_dir(&root).status()?;
-        ensure!(built.success(), "abp does not build");
-
+        build_abp(&root)?;
         let mut harness = Command::new(python);
         harness
             // Compiled modules would end up beside the sources.
@@ -74,14 +70,47 @@ impl Harness {
                 harness.args(["--skipped", "1"])
             }
         };
-        let status = harness
-            .current_dir(&root)
-            .status()
-            .context("cannot start the harness")?;
-        Ok(if status.success() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        judged(harness.current_dir(&root))
     }
+}
+
+/// Lets AG-UI's own client follow runs.
+pub(crate) fn ag_ui() -> Result<ExitCode> {
+    let root = root()?;
+    let folder = match AG_UI.prepare(&root) {
+        Ok(folder) => folder,
+        Err(reason) => {
+            skip("runs, followed by AG-UI's client", &format!("{reason:#}"));
+            say("0 passed, 0 failed, 1 skipped");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    build_abp(&root)?;
+    let mut harness = Command::new("node");
+    harness
+        .arg(root.join("tests/sdk/ag-ui/harness.mjs"))
+        .arg("--abp")
+        .arg(root.join("target/debug/abp"))
+        .arg("--node-modules")
+        .arg(folder.join("node_modules"));
+    judged(harness.current_dir(&root))
+}
+
+fn build_abp(root: &Path) -> Result<()> {
+    say("sdk: building abp");
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--package", "abp-cli"]);
+    let built = build.current_dir(root).status()?;
+    ensure!(built.success(), "abp does not build");
+    Ok(())
+}
+
+/// Runs a harness, which judges itself.
+fn judged(harness: &mut Command) -> Result<ExitCode> {
+    let status = harness.status().context("cannot start the harness")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

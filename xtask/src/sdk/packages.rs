@@ -36,20 +36,31 @@ pub(super) const PYTHON: Packages = Packages {
 
 pub(super) const NODE: Packages = Packages {
     language: "Node",
-    tools: &[
-        // Some of the SDKs are modules of the newer kind only.
-        &[
-            "node",
-            "-e",
-            "if (!process.features.require_module) throw new Error('no Node 20.19 or 22.12'); \
-             console.log(process.version)",
-        ],
-        &["npm", "--version"],
-    ],
+    tools: NODE_TOOLS,
     folder: "node",
-    pins: &["package.json", "package-lock.json"],
+    pins: NODE_PINS,
     install: install_node,
 };
+
+pub(super) const AG_UI: Packages = Packages {
+    language: "AG-UI",
+    tools: NODE_TOOLS,
+    folder: "ag-ui",
+    pins: NODE_PINS,
+    install: install_node,
+};
+
+const NODE_TOOLS: &[&[&str]] = &[
+    // Some of the SDKs are modules of the newer kind only.
+    &[
+        "node",
+        "-e",
+        "if (!process.features.require_module) throw new Error('no Node 20.19 or 22.12'); \
+         console.log(process.version)",
+    ],
+    &["npm", "--version"],
+];
+const NODE_PINS: &[&str] = &["package.json", "package-lock.json"];
 
 /// Written last: the tools and pins for which a folder is complete.
 const READY: &str = "ready";

@@ -41,6 +41,11 @@ pub(super) const SUITES: &[Suite] = &[
         command: sdk_tests,
     },
     Suite {
+        name: "ag-ui",
+        needs: &[CARGO],
+        command: ag_ui_tests,
+    },
+    Suite {
         name: "gateway",
         needs: &[CARGO],
         command: gateway_tests,
@@ -210,6 +215,16 @@ fn corpus_tests() -> Runner {
 fn sdk_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "sdk"]);
+    Runner {
+        command,
+        format: Format::Totals,
+    }
+}
+
+/// As the one before; AG-UI's client follows runs of a live server.
+fn ag_ui_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "ag-ui"]);
     Runner {
         command,
         format: Format::Totals,

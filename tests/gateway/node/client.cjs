@@ -8,6 +8,7 @@ const ai = require('./sdks/ai.cjs');
 const anthropic = require('./sdks/anthropic.cjs');
 const google = require('./sdks/google.cjs');
 const openai = require('./sdks/openai.cjs');
+const { header } = require('./sdks/seen.cjs');
 
 // Words about models that the SDKs do not know by name.
 globalThis.AI_SDK_LOG_WARNINGS = false;
@@ -27,8 +28,7 @@ const SDKS = {
 function raised(error) {
   const name = error.name && error.name !== 'Error' ? error.name : error.constructor.name;
   const status = error.status ?? error.statusCode;
-  const headers = error.headers ?? error.responseHeaders;
-  const later = headers?.get ? headers.get('retry-after') : headers?.['retry-after'];
+  const later = header(error.headers ?? error.responseHeaders, 'retry-after');
   return {
     error: name,
     message: error.message,

@@ -2,11 +2,13 @@
 
 A job says what to do (`ask`, `use_tools`, `structured`, `count`, `store`, `models`), with which
 `model`, and whether the answer is to be streamed. What is said is `system`, `history`, `prompt` and
-`image`; the `settings` are max_tokens, temperature and stop. `tools` have a name, a description and
+`image`; the `settings` are max_tokens, temperature and stop, and `own` are settings that only the
+SDK's own vendor has. `tools` have a name, a description and
 the name of their only argument, `results` are the tools' texts by their names, and `next` is said
 after an answer that is kept.
 """
 
+import json
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -22,6 +24,14 @@ TALK = {
 }
 WEATHER = {"name": "weather", "description": "Tells the weather.", "argument": "city"}
 CLOCK = {"name": "clock", "description": "Tells the time.", "argument": "zone"}
+END = "THE END"
+# What each dialect alone has, and a request cannot do without.
+OWN = {
+    "openai": {"web_search_options": {}},
+    "codex": {"prompt": {"id": "pmpt_1"}},
+    "claude": {"container": "container_1"},
+    "gemini": {"cachedContent": "cachedContents/1"},
+}
 RESULTS = {"weather": "18 °C", "clock": "noon"}
 # One pixel. Its base64 holds a slash, which is another letter in addresses.
 PIXEL = {"type": "image/gif", "data": "R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs="}
@@ -66,7 +76,8 @@ def cases(sdk, upstream):
         for case in (*talks(sdk, upstream), *tools(sdk, upstream), *failures(sdk, upstream)):
             name, job, expected = deepcopy(case)
             if stream:
-                expected.pop("mode", None)
+                # They are in headers, which the SDKs do not hand out with streams.
+                expected = {k: v for k, v in expected.items() if k not in ("mode", "emulated")}
             yield name + way, {**job, "stream": stream}, expected
         name, job, expected = stored(sdk, upstream)
         yield name + way, {**job, "stream": stream}, expected
@@ -82,17 +93,22 @@ def cases(sdk, upstream):
 
 def talks(sdk, upstream):
     chat = {**TALK, "settings": {**USUAL, "temperature": 0.5} if sdk.sampling else USUAL}
-    mode = "passthrough" if upstream.is_native(sdk) else "mapped"
+    labels = {"mode": "passthrough" if upstream.is_native(sdk) else "mapped", "emulated": None}
     for name, job, stop in (
         ("chat", chat, "stop"),
-        ("stop sequences", {"prompt": "Hello?", "settings": {**USUAL, "stop": ["END"]}}, "stop"),
         ("image", {"prompt": "What is this?", "image": PIXEL}, "stop"),
         ("image link", {"prompt": "What is this?", "image": LINK}, "stop"),
         ("length", {"prompt": "Please run out of tokens."}, "length"),
         ("refusal", {"prompt": "Please refuse."}, "refusal"),
+        ("own setting", {"prompt": "Hello?", "own": OWN[sdk.speaks]}, "stop"),
     ):
         expected = answer(sdk, told(upstream, job), stop=stop)
-        yield name, {"do": "ask", **job}, {**expected, "mode": mode}
+        yield name, {"do": "ask", **job}, {**expected, **labels}
+    if "sequence" in sdk.stops:
+        job = {"prompt": f"Stop before {END}.", "settings": {**USUAL, "stop": [END, "never"]}}
+        text = json.dumps(told(upstream, job)).partition(END)[0]
+        expected = answer(sdk, text, stop="sequence")
+        yield "stop sequences", {"do": "ask", **job}, {**expected, **labels}
 
 
 def tools(sdk, upstream):
@@ -144,6 +160,7 @@ def told(upstream, job):
     said = [*job.get("history", []), ["user", job["prompt"]]]
     if image := job.get("image"):
         said.append(["image", image.get("link") or f"data:{image['type']};base64,{image['data']}"])
+    own = {"own": value for value in job.get("own", {}).values()}
     offered = {t["name"]: [t["description"], [t["argument"]]] for t in job.get("tools", [])}
     return {
         "vendor": upstream.dialect,
@@ -151,7 +168,7 @@ def told(upstream, job):
         "system": job.get("system", ""),
         "said": said,
         "tools": offered,
-        "settings": job.get("settings", USUAL),
+        "settings": {**job.get("settings", USUAL), **own},
     }
 
 

@@ -6,7 +6,7 @@ const { createAnthropic } = require('@ai-sdk/anthropic');
 const { createGoogleGenerativeAI } = require('@ai-sdk/google');
 const { createOpenAI } = require('@ai-sdk/openai');
 const { generateText, jsonSchema, Output, streamText, tool } = require('ai');
-const { forecast, parameters, seen } = require('./seen.cjs');
+const { forecast, parameters, seen, withLabels } = require('./seen.cjs');
 
 // The same for every provider: that is what the SDK is for.
 class Provider {
@@ -64,7 +64,7 @@ class Provider {
   async ask(job) {
     const result = await this.send(this.request(job), job.stream);
     const told = this.seen(result);
-    return job.stream ? told : { ...told, mode: result.response.headers['x-abp-mode'] };
+    return job.stream ? told : withLabels(told, result.response.headers);
   }
 
   async use_tools(job) {

@@ -4,7 +4,7 @@
 
 const Anthropic = require('@anthropic-ai/sdk');
 const { zodOutputFormat } = require('@anthropic-ai/sdk/helpers/zod');
-const { counted, forecast, listed, parameters, seen, withMode } = require('./seen.cjs');
+const { counted, forecast, listed, parameters, seen, withLabels } = require('./seen.cjs');
 
 const source = ({ link, type, data }) =>
   link ? { type: 'url', url: link } : { type: 'base64', media_type: type, data };
@@ -14,7 +14,7 @@ class Messages {
     this.client = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0 });
   }
 
-  request({ model, system, history = [], prompt, image, settings }) {
+  request({ model, system, history = [], prompt, image, settings, own }) {
     const content = image
       ? [
           { type: 'text', text: prompt },
@@ -32,6 +32,7 @@ class Messages {
       ...(system && { system }),
       ...(stop && { stop_sequences: stop }),
       ...others,
+      ...own,
     };
   }
 
@@ -53,7 +54,7 @@ class Messages {
   async ask(job) {
     if (job.stream) return this.seen(await this.send(this.request(job), true));
     const { data, response } = await this.client.messages.create(this.request(job)).withResponse();
-    return withMode(this.seen(data), response.headers);
+    return withLabels(this.seen(data), response.headers);
   }
 
   async use_tools(job) {
@@ -86,7 +87,7 @@ class Messages {
   async count(job) {
     const { max_tokens: _, ...request } = this.request(job);
     const { data, response } = await this.client.messages.countTokens(request).withResponse();
-    return counted(data.input_tokens, response.headers.get('x-abp-emulated'));
+    return counted(data.input_tokens, response.headers);
   }
 
   models({ model }) {

@@ -4,7 +4,7 @@
 
 const { createPartFromBase64, createPartFromUri, GoogleGenAI } = require('@google/genai');
 const { z } = require('zod');
-const { counted, forecast, parameters, seen } = require('./seen.cjs');
+const { counted, forecast, parameters, seen, withLabels } = require('./seen.cjs');
 
 const part = ({ link, type, data }) =>
   link ? createPartFromUri(link, type) : createPartFromBase64(data, type);
@@ -14,7 +14,7 @@ class GenerateContent {
     this.client = new GoogleGenAI({ apiKey: key, httpOptions: { baseUrl: url } });
   }
 
-  request({ model, system, history = [], prompt, image, settings }) {
+  request({ model, system, history = [], prompt, image, settings, own }) {
     const roles = { user: 'user', assistant: 'model' };
     const contents = [
       ...history.map(([role, text]) => ({ role: roles[role], parts: [{ text }] })),
@@ -24,7 +24,7 @@ class GenerateContent {
     return {
       model,
       contents,
-      config: { systemInstruction: system, maxOutputTokens, temperature, stopSequences },
+      config: { systemInstruction: system, maxOutputTokens, temperature, stopSequences, ...own },
     };
   }
 
@@ -56,7 +56,7 @@ class GenerateContent {
   async ask(job) {
     const pieces = await this.send(this.request(job), job.stream);
     const told = this.seen(pieces);
-    return job.stream ? told : { ...told, mode: pieces[0].sdkHttpResponse.headers['x-abp-mode'] };
+    return job.stream ? told : withLabels(told, pieces[0].sdkHttpResponse.headers);
   }
 
   async use_tools(job) {
@@ -90,7 +90,7 @@ class GenerateContent {
   async count(job) {
     const { model, contents } = this.request(job);
     const found = await this.client.models.countTokens({ model, contents });
-    return counted(found.totalTokens, found.sdkHttpResponse.headers['x-abp-emulated']);
+    return counted(found.totalTokens, found.sdkHttpResponse.headers);
   }
 
   async models({ model }) {

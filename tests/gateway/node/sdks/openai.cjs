@@ -4,7 +4,7 @@
 
 const OpenAI = require('openai');
 const { zodResponseFormat, zodTextFormat } = require('openai/helpers/zod');
-const { counted, dataUrl, forecast, listed, parameters, seen, withMode } = require('./seen.cjs');
+const { counted, dataUrl, forecast, listed, parameters, seen, withLabels } = require('./seen.cjs');
 
 class Client {
   constructor(url, key) {
@@ -17,7 +17,7 @@ class Client {
 }
 
 class Chat extends Client {
-  request({ model, system, history = [], prompt, image, settings }) {
+  request({ model, system, history = [], prompt, image, settings, own }) {
     const picture = () => ({ type: 'image_url', image_url: { url: dataUrl(image) } });
     const content = image ? [{ type: 'text', text: prompt }, picture()] : prompt;
     const { max_tokens: max_completion_tokens, ...others } = settings;
@@ -26,7 +26,7 @@ class Chat extends Client {
       ...history.map(([role, text]) => ({ role, content: text })),
       { role: 'user', content },
     ];
-    return { model, messages, max_completion_tokens, ...others };
+    return { model, messages, max_completion_tokens, ...others, ...own };
   }
 
   send(request, stream) {
@@ -55,7 +55,7 @@ class Chat extends Client {
     const { data, response } = await this.client.chat.completions
       .create(this.request(job))
       .withResponse();
-    return withMode(this.seen(data), response.headers);
+    return withLabels(this.seen(data), response.headers);
   }
 
   async use_tools(job) {
@@ -102,7 +102,7 @@ class Chat extends Client {
 class ResponseFailed extends Error {}
 
 class Responses extends Client {
-  request({ model, system, history = [], prompt, image, settings }) {
+  request({ model, system, history = [], prompt, image, settings, own }) {
     const picture = () => ({ type: 'input_image', image_url: dataUrl(image), detail: 'auto' });
     const content = image ? [{ type: 'input_text', text: prompt }, picture()] : prompt;
     const { max_tokens: max_output_tokens, ...others } = settings;
@@ -110,7 +110,8 @@ class Responses extends Client {
       ...history.map(([role, text]) => ({ role, content: text })),
       { role: 'user', content },
     ];
-    return { model, input, max_output_tokens, ...(system && { instructions: system }), ...others };
+    const instructions = system && { instructions: system };
+    return { model, input, max_output_tokens, ...instructions, ...others, ...own };
   }
 
   async send(request, stream) {
@@ -143,7 +144,7 @@ class Responses extends Client {
   async ask(job) {
     if (job.stream) return this.seen(await this.send(this.request(job), true));
     const { data, response } = await this.client.responses.create(this.request(job)).withResponse();
-    return withMode(this.seen(data), response.headers);
+    return withLabels(this.seen(data), response.headers);
   }
 
   async use_tools(job) {
@@ -176,7 +177,7 @@ class Responses extends Client {
     const { data, response } = await this.client.responses.inputTokens
       .count(request)
       .withResponse();
-    return counted(data.input_tokens, response.headers.get('x-abp-emulated'));
+    return counted(data.input_tokens, response.headers);
   }
 
   // Goes on from a kept answer, looks at it, and deletes it.

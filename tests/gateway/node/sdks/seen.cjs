@@ -13,11 +13,20 @@ const forecast = z.object({
 
 const seen = (text, calls, stop, usage) => ({ text, calls, stop, usage });
 
-// With what the gateway says of its way.
-const withMode = (told, headers) => ({ ...told, mode: headers.get('x-abp-mode') });
+// A header, in whatever form an SDK hands them out.
+const header = (headers, name) => (headers?.get ? headers.get(name) : headers?.[name]) ?? null;
 
-// The count, and whether the gateway says that it only estimates.
-const counted = (tokens, emulated) => ({ tokens, emulated: emulated ?? null });
+const emulated = (headers) => header(headers, 'x-abp-emulated');
+
+// With what the gateway says of its way.
+const withLabels = (told, headers) => ({
+  ...told,
+  mode: header(headers, 'x-abp-mode'),
+  emulated: emulated(headers),
+});
+
+// The count, and whether the gateway says that it is an estimate.
+const counted = (tokens, headers) => ({ tokens, emulated: emulated(headers) });
 
 // The models that the clients of OpenAI and Anthropic find, and one of them by its name.
 async function listed(models, name) {
@@ -36,4 +45,13 @@ const parameters = ({ argument }) => ({
 
 const dataUrl = ({ link, type, data }) => link ?? `data:${type};base64,${data}`;
 
-module.exports = { counted, dataUrl, forecast, listed, parameters, seen, withMode };
+module.exports = {
+  counted,
+  dataUrl,
+  forecast,
+  header,
+  listed,
+  parameters,
+  seen,
+  withLabels,
+};

@@ -12,11 +12,13 @@ address and the key, and that it does not try again by itself: what fails once s
 
 def seen(text, calls, stop, usage, headers):
     told = {"text": text, "calls": calls, "stop": stop, "usage": usage}
-    return told if headers is None else {**told, "mode": headers["x-abp-mode"]}
+    if headers is None:
+        return told
+    return {**told, "mode": headers["x-abp-mode"], "emulated": headers.get("x-abp-emulated")}
 
 
 def counted(tokens, headers):
-    """The count, and whether the gateway says that it only estimates."""
+    """The count, and whether the gateway says that it is an estimate."""
     return {"tokens": tokens, "emulated": headers.get("x-abp-emulated")}
 
 

@@ -24,7 +24,7 @@ class Messages:
         if "system" in job:
             settings["system"] = job["system"]
         messages = [*history, {"role": "user", "content": content}]
-        return {"model": job["model"], "messages": messages, **settings}
+        return {"model": job["model"], "messages": messages, **settings, **job.get("own", {})}
 
     def send(self, request, stream):
         if not stream:

@@ -29,6 +29,7 @@ class GenerateContent:
             max_output_tokens=settings["max_tokens"],
             temperature=settings.get("temperature"),
             stop_sequences=settings.get("stop"),
+            **job.get("own", {}),
         )
         contents = [*history, types.Content(role="user", parts=parts)]
         return {"model": job["model"], "contents": contents, "config": config}

@@ -26,7 +26,7 @@ class Chat:
         settings = dict(job["settings"])
         settings["max_completion_tokens"] = settings.pop("max_tokens")
         messages = [*system, *history, {"role": "user", "content": content}]
-        return {"model": job["model"], "messages": messages, **settings}
+        return {"model": job["model"], "messages": messages, **settings, **job.get("own", {})}
 
     def send(self, request, stream):
         if not stream:
@@ -120,7 +120,7 @@ class Responses:
         if "system" in job:
             settings["instructions"] = job["system"]
         input = [*history, {"role": "user", "content": content}]
-        return {"model": job["model"], "input": input, **settings}
+        return {"model": job["model"], "input": input, **settings, **job.get("own", {})}
 
     def send(self, request, stream):
         if not stream:

@@ -6,7 +6,13 @@ from .model import CACHED, INPUT, OUTPUT, Heard
 from .strict import check
 
 LINE_END = "\n"
-STOPS = {"stop": "stop", "length": "length", "tools": "tool_calls", "refusal": "content_filter"}
+STOPS = {
+    "stop": "stop",
+    "sequence": "stop",
+    "length": "length",
+    "tools": "tool_calls",
+    "refusal": "content_filter",
+}
 ERRORS = {
     400: ("invalid_request_error", None),
     401: ("invalid_request_error", "invalid_api_key"),
@@ -45,6 +51,7 @@ def hear(body):
         "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
         "temperature": body.get("temperature"),
         "stop": [stop] if isinstance(stop, str) else stop,
+        "own": body.get("web_search_options"),
     }
     functions = [tool["function"] for tool in body.get("tools", [])]
     return Heard(

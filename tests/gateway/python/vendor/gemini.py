@@ -6,7 +6,13 @@ from .model import CACHED, INPUT, OUTPUT, Heard, Refused
 from .strict import check
 
 LINE_END = "\r\n"
-STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "tools": "STOP", "refusal": "SAFETY"}
+STOPS = {
+    "stop": "STOP",
+    "sequence": "STOP",
+    "length": "MAX_TOKENS",
+    "tools": "STOP",
+    "refusal": "SAFETY",
+}
 ERRORS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -28,6 +34,7 @@ def hear(body, model, stream):
         "max_tokens": config.get("maxOutputTokens"),
         "temperature": config.get("temperature"),
         "stop": config.get("stopSequences"),
+        "own": body.get("cachedContent"),
     }
     declared = [f for tool in body.get("tools", []) for f in tool["functionDeclarations"]]
     schema = lambda given, name: given.get(f"{name}JsonSchema") or given.get(name)

@@ -6,7 +6,13 @@ from .model import CACHED, INPUT, OUTPUT, Heard, Refused
 from .strict import check
 
 LINE_END = "\n"
-STOPS = {"stop": "end_turn", "length": "max_tokens", "tools": "tool_use", "refusal": "refusal"}
+STOPS = {
+    "stop": "end_turn",
+    "sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tools": "tool_use",
+    "refusal": "refusal",
+}
 ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -31,6 +37,7 @@ def hear(body, version, kind="generate"):
         "max_tokens": body.get("max_tokens"),
         "temperature": body.get("temperature"),
         "stop": body.get("stop_sequences"),
+        "own": body.get("container"),
     }
     format = body.get("output_config", {}).get("format") or {}
     choice = body.get("tool_choice", {"type": "auto"})
@@ -91,7 +98,7 @@ def whole(answer, heard, id):
         "model": heard.model,
         "content": content + calls(answer, id),
         "stop_reason": STOPS[answer.stop],
-        "stop_sequence": None,
+        "stop_sequence": answer.sequence,
         "usage": usage(),
     }
 
@@ -101,7 +108,8 @@ def events(answer, heard, id):
         return kind, {"type": kind, **members}
 
     start = whole(answer, heard, id)
-    start.update(content=[], stop_reason=None, usage=usage(output_tokens=1))
+    begun = {"content": [], "stop_reason": None, "stop_sequence": None}
+    start.update(begun, usage=usage(output_tokens=1))
     yield event("message_start", message=start)
     index = 0
     if answer.text:
@@ -121,7 +129,7 @@ def events(answer, heard, id):
             yield event("content_block_delta", index=index, delta=delta)
         yield event("content_block_stop", index=index)
         index += 1
-    delta = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
+    delta = {"stop_reason": STOPS[answer.stop], "stop_sequence": answer.sequence}
     yield event("message_delta", delta=delta, usage=usage())
     yield event("message_stop")
 

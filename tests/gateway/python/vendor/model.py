@@ -6,6 +6,7 @@ arrived. It does something else where it is asked to:
 - it calls the tools whose names the last words of the user hold, or the one it has to call, with
   arguments after the tool's schema, until their results are there;
 - it answers after a schema where it is given one;
+- it stops where it would say one of its stop sequences;
 - `run out of tokens`, `refuse`, `fail with STATUS`, `fail midway` and `break off midway` do so.
 """
 
@@ -53,8 +54,10 @@ class Answer:
     text: str = ""
     # Name and arguments of each.
     calls: list = field(default_factory=list)
-    # stop, length, tools or refusal.
+    # stop, sequence, length, tools or refusal.
     stop: str = "stop"
+    # The stop sequence that it would have said next.
+    sequence: str | None = None
     # Where a stream goes wrong: fail or break.
     midway: str | None = None
 
@@ -84,6 +87,9 @@ def answer(heard):
     for asked, stop in (("run out of tokens", "length"), ("refuse", "refusal")):
         if asked in words:
             return Answer(told, stop=stop)
+    for sequence in heard.settings.get("stop", []):
+        if sequence in told:
+            return Answer(told.partition(sequence)[0], stop="sequence", sequence=sequence)
     midway = re.search(r"(fail|break off) midway", words)
     return Answer(told, midway=midway and midway[1])
 

@@ -67,6 +67,7 @@ def hear(body, kept, kind="generate"):
     settings = {
         "max_tokens": body.get("max_output_tokens"),
         "temperature": body.get("temperature"),
+        "own": body.get("prompt"),
     }
     tools = body.get("tools") or []
     return Heard(

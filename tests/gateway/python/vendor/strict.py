@@ -25,6 +25,7 @@ class GenerateContent(pydantic.BaseModel):
     tool_config: google.ToolConfig | None = None
     generation_config: google.GenerationConfig | None = None
     safety_settings: list[google.SafetySetting] | None = None
+    cached_content: str | None = None
 
 
 class CountedContent(GenerateContent):

@@ -8,6 +8,7 @@ mod exchange;
 mod fleet;
 mod json;
 mod lists;
+mod rounds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,8 +27,8 @@ use crate::serve::{
 };
 use crate::upstream::ServerAddress;
 use crate::version::{Era, ProtocolVersion};
-use exchange::Parked;
 use fleet::Fleet;
+use rounds::Parked;
 
 /// How many sets of connections are kept for clients without a handshake.
 const MAX_FLEETS: usize = 8;

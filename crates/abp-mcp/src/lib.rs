@@ -88,7 +88,7 @@ pub use lifecycle::{
     ClientTimeouts, Next, NoResult, Offer, Profile, Refused, ServerLifecycle, Settled,
 };
 pub use message::{MESSAGE_LIMITS, Message, RequestId};
-pub use meta::{Implementation, LoggingLevel};
+pub use meta::{INPUT_KEY, Implementation, LoggingLevel};
 pub use method::{Method, Need, Side};
 pub use negotiate::{
     AnyFlag, Downstream, Drift, Emulation, FlagOutcome, Negotiation, Provenance, Reason,

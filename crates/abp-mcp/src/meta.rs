@@ -19,6 +19,9 @@ const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// What a request for input is called, in a request of a server with a handshake. Whoever has to pass it
+/// on inside a result calls it the same.
+pub const INPUT_KEY: &str = "dev.abp/inputKey";
 pub(crate) const RESULT_TYPE: &str = "resultType";
 const COMPLETE: &str = "\"complete\"";
 

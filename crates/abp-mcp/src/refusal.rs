@@ -265,6 +265,14 @@ pub const fn code_in(version: ProtocolVersion, code: i64) -> i64 {
     }
 }
 
+/// The status of an HTTP response that carries an error of somebody else.
+pub(crate) const fn foreign_status(era: Era, code: i64) -> u16 {
+    match (era, code) {
+        (Era::Modern, code::MISSING_CLIENT_CAPABILITY) => 400,
+        (Era::Legacy | Era::Modern, _) => 200,
+    }
+}
+
 /// Cuts foreign text to a length that fits a message.
 pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(SHOWN).collect()

@@ -240,6 +240,18 @@ impl McpUpstream {
         method: Method,
         params: Option<&str>,
     ) -> Result<Pending, McpUpstreamError> {
+        let (pending, text) = self.begin(method, params)?;
+        self.send(text).await;
+        Ok(pending)
+    }
+
+    /// A request that is still to be [sent](Self::send): the server may ask about it at once, so
+    /// whoever answers that has to know it before.
+    pub(crate) fn begin(
+        &self,
+        method: Method,
+        params: Option<&str>,
+    ) -> Result<(Pending, String), McpUpstreamError> {
         let shared = &self.shared;
         if let Some(error) = lock(&shared.ended).clone() {
             return Err(error);
@@ -257,8 +269,11 @@ impl McpUpstream {
             answered,
             is_settled: false,
         };
-        shared.send(text).await;
-        Ok(pending)
+        Ok((pending, text))
+    }
+
+    pub(crate) async fn send(&self, text: String) {
+        self.shared.send(text).await;
     }
 
     /// Sends a request and waits for its result.

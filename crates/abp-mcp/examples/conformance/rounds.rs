@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abp_mcp::{ClientFlag, ClientHandle, Era, McpAnswer, Method, NoAnswer, ServedCall, Side};
+use abp_mcp::{
+    ClientFlag, ClientHandle, Era, INPUT_KEY, McpAnswer, Method, NoAnswer, ServedCall, Side,
+};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
@@ -83,9 +85,13 @@ fn input_required(
 /// Asks a client with a handshake for everything of a round.
 async fn ask_at_once(round: &Value, client: &ClientHandle) -> Result<(), McpAnswer> {
     let mut asked = JoinSet::new();
-    for request in round.as_object().into_iter().flat_map(Map::values) {
+    for (key, request) in round.as_object().into_iter().flatten() {
         let method = method_of(request).ok_or_else(|| McpAnswer::internal("no such request"))?;
-        let params = request.get("params").map(Value::to_string);
+        let mut params = request.get("params").cloned().unwrap_or_default();
+        if let Some(params) = params.as_object_mut() {
+            params.insert("_meta".to_owned(), json!({ INPUT_KEY: key }));
+        }
+        let params = Some(params.to_string());
         let client = client.clone();
         asked.spawn(async move { client.ask(method, params.as_deref()).await });
     }

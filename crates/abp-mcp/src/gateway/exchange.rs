@@ -3,86 +3,43 @@
 //! What a server needs from a client it asks for in the way of its era; the client is asked in the
 //! way of its own. Where they differ, the request waits here for the client to come back.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use abp_json::{View, Writer};
+use abp_json::Kind;
 use tokio::sync::mpsc;
 
 use super::fleet::{Ask, Fleet, Route, Slot, asked, is_legacy};
 use super::json;
+use super::rounds::{self, Carried, Parked, Questions};
 use crate::meta::{self, META, RESULT_TYPE};
 use crate::method::Method;
-use crate::refusal::RpcRefusal;
-use crate::serve::{ClientHandle, McpAnswer, ServedCall, lock};
+use crate::refusal::{RpcRefusal, code};
+use crate::serve::{ClientHandle, ForeignError, McpAnswer, ServedCall};
 use crate::upstream::{McpUpstream, McpUpstreamError, Pending};
 use crate::version::Era;
 
 /// How often a server may ask within one request.
 const MAX_ROUNDS: usize = 8;
-/// How long a client may take between two rounds.
-const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
-/// The most requests that wait for their clients.
-const MAX_PARKED: usize = 256;
 /// How many questions may wait.
 const ASKS: usize = 8;
-/// What the one question of a server with a handshake is called.
-const QUESTION: &str = "question";
-
-/// Requests of servers with a handshake that wait for clients without one.
-#[derive(Default)]
-pub(super) struct Parked(Mutex<BTreeMap<u64, Parking>>);
-
-struct Parking {
-    running: Running,
-    ask: Ask,
-    until: Instant,
-}
+/// Questions that come so soon after one another are given to a client together. A server that sends
+/// them at once may still be held up for 40 ms by the network.
+const AT_ONCE: Duration = Duration::from_millis(60);
 
 /// A request that is with a server. Dropping it cancels it.
-struct Running {
-    fleet: Arc<Fleet>,
-    number: u64,
+pub(super) struct Running {
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) number: u64,
     slot: Arc<Slot>,
     upstream: McpUpstream,
     pending: Pending,
     asks: mpsc::Receiver<Ask>,
-}
-
-/// What a client carries between two rounds.
-enum Carried {
-    /// Where the request waits.
-    Parked(u64),
-    /// What the server gave it to carry.
-    Server {
-        server: String,
-        state: Option<String>,
-    },
+    pub(super) questions: Questions,
 }
 
 /// What is changed in the parameters of a request for its server.
-type Changes<'a> = Vec<(&'a str, Option<String>)>;
-
-impl Parked {
-    pub(super) fn clear(&self) {
-        lock(&self.0).clear();
-    }
-
-    fn add(&self, parking: Parking) {
-        let mut parked = lock(&self.0);
-        parked.retain(|_, one| Instant::now() < one.until);
-        if parked.len() >= MAX_PARKED {
-            parked.pop_first();
-        }
-        parked.insert(parking.running.number, parking);
-    }
-
-    fn take(&self, number: u64) -> Option<Parking> {
-        let parking = lock(&self.0).remove(&number)?;
-        (Instant::now() < parking.until).then_some(parking)
-    }
-}
+pub(super) type Changes<'a> = Vec<(&'a str, Option<String>)>;
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -105,7 +62,7 @@ pub(super) async fn named(
         return McpAnswer::invalid(format!("the name of a {what} is missing"));
     };
     let carried = match Carried::of(call) {
-        Some(Carried::Parked(number)) => return resume(parked, number, call, client).await,
+        Some(Carried::Parked(number)) => return rounds::resume(parked, number, call, client).await,
         Some(Carried::Server { state, .. }) => state,
         None => None,
     };
@@ -138,7 +95,7 @@ pub(super) async fn resource(
         return McpAnswer::invalid("the uri of a resource is missing");
     };
     let (server, carried) = match Carried::of(call) {
-        Some(Carried::Parked(number)) => return resume(parked, number, call, client).await,
+        Some(Carried::Parked(number)) => return rounds::resume(parked, number, call, client).await,
         Some(Carried::Server { server, state }) => (Some(server), state),
         None => (None, None),
     };
@@ -224,8 +181,8 @@ async fn run(
             meta::result_type(result).as_deref() == Some("input_required")
         });
         match (is_legacy(&upstream), wants_input, client.era()) {
-            (false, Some(true), Era::Modern) => return carry(slot, call, client, result),
-            (false, Some(true), Era::Legacy) => match ask_all(client, result).await {
+            (false, Some(true), Era::Modern) => return rounds::carry(slot, call, client, result),
+            (false, Some(true), Era::Legacy) => match rounds::ask_all(client, result).await {
                 Ok(next) => {
                     changes.retain(|(key, _)| !matches!(*key, "requestState" | "inputResponses"));
                     changes.extend(next);
@@ -270,10 +227,8 @@ async fn start(
         (json::replaced(params, &members), token)
     });
     let (params, token) = prepared.ok_or_else(|| McpAnswer::invalid("params is not an object"))?;
-    let pending = match upstream.request(call.method, Some(&params)).await {
-        Ok(pending) => pending,
-        Err(error) => return Err(failed(&error.to_string())),
-    };
+    let begun = upstream.begin(call.method, Some(&params));
+    let (pending, text) = begun.map_err(|error| failed(&error.to_string()))?;
     let (sender, asks) = mpsc::channel(ASKS);
     let route = Route {
         server: slot.server.name.clone(),
@@ -283,7 +238,9 @@ async fn start(
         asks: sender,
         is_parked: false,
     };
+    // The server may ask as soon as it has the request.
     fleet.enter(number, route);
+    upstream.send(text).await;
     Ok(Running {
         fleet: Arc::clone(fleet),
         number,
@@ -291,23 +248,31 @@ async fn start(
         upstream,
         pending,
         asks,
+        questions: Questions::default(),
     })
 }
 
 /// Waits for the answer of a server, and asks the client what the server asks.
-async fn drive(
+pub(super) async fn drive(
     mut running: Running,
     parked: &Parked,
     call: &ServedCall,
     client: &ClientHandle,
 ) -> McpAnswer {
     loop {
+        if client.era() == Era::Modern {
+            running.answer_given(call).await;
+            if !running.questions.is_empty() {
+                return rounds::park(parked, running, call, client);
+            }
+        }
         let ask = tokio::select! {
             outcome = running.pending.result() => return finish(&running, outcome, client.era()),
             Some(ask) = running.asks.recv() => ask,
         };
         if client.era() == Era::Modern {
-            return park(parked, running, ask, call, client);
+            running.gather(ask).await;
+            continue;
         }
         tokio::select! {
             answered = client.ask(ask.method, ask.params.as_deref()) => {
@@ -318,10 +283,30 @@ async fn drive(
     }
 }
 
+impl Running {
+    /// Takes a question and those that come with it.
+    async fn gather(&mut self, first: Ask) {
+        self.questions.add(first);
+        while let Ok(Some(ask)) = tokio::time::timeout(AT_ONCE, self.asks.recv()).await {
+            self.questions.add(ask);
+        }
+    }
+
+    /// Gives the server what the client's request answers.
+    async fn answer_given(&mut self, call: &ServedCall) {
+        for (ask, given) in self.questions.take_answered(call.params.as_deref()) {
+            let answer = McpAnswer::Result(given);
+            self.upstream.answer(&ask.id, &answer).await;
+        }
+    }
+}
+
 fn finish(running: &Running, outcome: Result<String, McpUpstreamError>, client: Era) -> McpAnswer {
     let result = match outcome {
         Ok(result) => result,
-        Err(McpUpstreamError::Answered(error)) => return McpAnswer::Error(error),
+        Err(McpUpstreamError::Answered(error)) => {
+            return McpAnswer::Error(with_modern_code(error, client));
+        }
         Err(error) => {
             let server = &running.slot.server.name;
             return McpAnswer::internal(format!("server {server}: {error}"));
@@ -346,136 +331,19 @@ fn finish(running: &Running, outcome: Result<String, McpUpstreamError>, client: 
     McpAnswer::Result(stripped.unwrap_or(result))
 }
 
-/// Lets a request wait until its client comes back with what the server asks for.
-fn park(
-    parked: &Parked,
-    running: Running,
-    ask: Ask,
-    call: &ServedCall,
-    client: &ClientHandle,
-) -> McpAnswer {
-    let number = running.number;
-    running.fleet.park(number, None);
-    let state = format!("{{\"parked\":{number}}}");
-    let sealed = client.seal(call.method, call.params.as_deref(), &state, BETWEEN_ROUNDS);
-    let mut out = Writer::default();
-    out.begin_object();
-    out.key(RESULT_TYPE);
-    out.string("input_required");
-    out.key("inputRequests");
-    out.begin_object();
-    out.key(QUESTION);
-    out.begin_object();
-    out.key("method");
-    out.string(ask.method.as_str());
-    if let Some(params) = &ask.params {
-        out.key("params");
-        out.raw(params);
-    }
-    out.end_object();
-    out.end_object();
-    out.key("requestState");
-    out.string(&sealed);
-    out.end_object();
-    parked.add(Parking {
-        running,
-        ask,
-        until: Instant::now() + BETWEEN_ROUNDS,
+/// A server with a handshake has no code for what its client did not declare; since 2026-07-28 there is
+/// one.
+fn with_modern_code(error: ForeignError, client: Era) -> ForeignError {
+    let names_capabilities = json::read(error.data.as_deref(), |data| {
+        let required = data.get("requiredCapabilities");
+        required.is_some_and(|required| required.kind() == Kind::Object)
     });
-    McpAnswer::Result(out.into_text())
-}
-
-/// Goes on with a request whose client came back.
-async fn resume(
-    parked: &Parked,
-    number: u64,
-    call: &ServedCall,
-    client: &ClientHandle,
-) -> McpAnswer {
-    let Some(Parking { running, ask, .. }) = parked.take(number) else {
-        return McpAnswer::invalid("the request has ended");
-    };
-    let given = json::read(call.params.as_deref(), |params| {
-        let given = params.get("inputResponses")?.get(QUESTION)?;
-        Some(given.raw().to_owned())
-    });
-    let Some(given) = given.flatten() else {
-        return park(parked, running, ask, call, client);
-    };
-    running.fleet.park(number, Some(client.clone()));
-    running
-        .upstream
-        .answer(&ask.id, &McpAnswer::Result(given))
-        .await;
-    drive(running, parked, call, client).await
-}
-
-/// Gives a client without a handshake what the server asks for, with a state that leads back.
-fn carry(slot: &Slot, call: &ServedCall, client: &ClientHandle, result: &str) -> McpAnswer {
-    let server = &slot.server.name;
-    let wrapped = json::read(Some(result), |result| {
-        let given = result.get("requestState").and_then(View::as_str);
-        let mut members = vec![("server", server.as_str())];
-        members.extend(given.as_deref().map(|given| ("state", given)));
-        let state = json::object(&members);
-        let sealed = client.seal(call.method, call.params.as_deref(), &state, BETWEEN_ROUNDS);
-        json::replaced(result, &[("requestState", Some(&json::text(&sealed)))])
-    });
-    match wrapped {
-        Some(wrapped) => McpAnswer::Result(wrapped),
-        None => McpAnswer::internal(format!("server {server}: its answer is no object")),
-    }
-}
-
-/// Asks a client with a handshake all that a server without one needs.
-async fn ask_all<'a>(client: &ClientHandle, result: &str) -> Result<Changes<'a>, McpAnswer> {
-    let wanted = json::read(Some(result), |result| {
-        let requests = result
-            .get("inputRequests")
-            .into_iter()
-            .flat_map(View::entries);
-        let requests = requests.filter_map(|(key, request)| {
-            let method = Method::parse(&request.get("method")?.as_str()?)?;
-            let params = request.get("params").map(|params| params.raw().to_owned());
-            Some((key.as_str()?.into_owned(), method, params))
-        });
-        let state = result
-            .get("requestState")
-            .map(|state| state.raw().to_owned());
-        (requests.collect::<Vec<_>>(), state)
-    });
-    let (requests, state) = wanted.unwrap_or_default();
-    let mut out = Writer::default();
-    out.begin_object();
-    for (key, method, params) in requests {
-        match asked(client.ask(method, params.as_deref()).await) {
-            McpAnswer::Result(given) => {
-                out.key(&key);
-                out.raw(&given);
-            }
-            refused => return Err(refused),
-        }
-    }
-    out.end_object();
-    Ok(vec![
-        ("inputResponses", Some(out.into_text())),
-        ("requestState", state),
-    ])
-}
-
-impl Carried {
-    fn of(call: &ServedCall) -> Option<Self> {
-        let state = call.state.as_deref();
-        let read = json::read(state, |state| {
-            let text = |key| Some(state.get(key)?.as_str()?.into_owned());
-            if let Some(number) = state.get("parked").and_then(View::as_u64) {
-                return Some(Self::Parked(number));
-            }
-            Some(Self::Server {
-                server: text("server")?,
-                state: text("state"),
-            })
-        });
-        read.flatten()
+    let is_meant = error.code == code::METHOD_NOT_FOUND && names_capabilities == Some(true);
+    match client {
+        Era::Modern if is_meant => ForeignError {
+            code: code::MISSING_CLIENT_CAPABILITY,
+            ..error
+        },
+        Era::Modern | Era::Legacy => error,
     }
 }

@@ -85,3 +85,17 @@ pub(super) fn passed_meta(
     out.end_object();
     (!is_empty).then(|| out.into_text())
 }
+
+/// The parameters of a request with a text more in their `_meta`.
+pub(super) fn with_meta(params: Option<&str>, key: &str, value: &str) -> String {
+    let value = text(value);
+    let added = read(Some(params.unwrap_or("{}")), |params| {
+        let own = [(key, Some(value.as_str()))];
+        let meta = match params.get(META) {
+            Some(meta) => replaced(meta, &own),
+            None => format!("{{{}:{value}}}", text(key)),
+        };
+        replaced(params, &[(META, Some(&meta))])
+    });
+    added.unwrap_or_default()
+}

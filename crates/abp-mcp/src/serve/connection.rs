@@ -18,7 +18,7 @@ use crate::message::{self, Incoming, MESSAGE_LIMITS, Malformed, Message, Request
 use crate::meta::{self, RequestMeta};
 use crate::method::{Method, Side};
 use crate::param_headers::SaidParams;
-use crate::refusal::RpcRefusal;
+use crate::refusal::{self, RpcRefusal};
 use crate::state::StateKey;
 use crate::subscription::SubscriptionFilter;
 use crate::version::{Era, ProtocolVersion};
@@ -346,7 +346,8 @@ impl Shared {
         let era = lifecycle.era_served(id)?;
         let status = match answer {
             McpAnswer::Refused(refusal) => refusal.http_status(era),
-            McpAnswer::Result(_) | McpAnswer::Error(_) => 200,
+            McpAnswer::Error(error) => refusal::foreign_status(era, error.code),
+            McpAnswer::Result(_) => 200,
         };
         match lifecycle.respond(id, answer.as_call_answer()) {
             Ok(text) => Some(Outgoing::answer(text, status)),

@@ -302,16 +302,18 @@ impl Supervisor {
         events: Vec<Emission>,
         stage: &Stage,
     ) -> Option<(CancelReason, Option<AbpError>)> {
+        let mut end = None;
         for Emission { kind, ext } in events {
-            if let Some(reason) = self.cancel.reason() {
-                return Some((reason, None));
-            }
-            let end = self.take_event(kind, ext, stage).await;
+            end = match self.cancel.reason() {
+                Some(reason) => Some((reason, None)),
+                None => self.take_event(kind, ext, stage).await,
+            };
             if end.is_some() {
-                return end;
+                break;
             }
         }
-        None
+        self.recorder.flush().await;
+        end
     }
 
     async fn take_event(
@@ -326,7 +328,7 @@ impl Supervisor {
             .observe(&kind)
             .map(|reason| (reason, None));
         let observed = Observed::of(&kind);
-        self.recorder.record(kind, ext).await;
+        self.recorder.gather(kind, ext).await;
         let Some(observed) = observed else {
             return over;
         };

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::queue::EventSender;
+use crate::queue::{EventGroup, EventSender};
 
 /// Writes the events of one run.
 #[derive(Debug)]
@@ -23,13 +23,22 @@ pub(crate) struct Journal {
     pending: mpsc::UnboundedSender<Pending>,
     forwarder: JoinHandle<()>,
     fault: watch::Sender<Option<String>>,
+    gathered: Gathered,
 }
 
-/// An event that was handed to the store and is not known to be durable yet. How many there are is
+/// Events that were appended and not handed to the store yet.
+#[derive(Debug, Default)]
+struct Gathered {
+    /// The place of the first one.
+    first: u64,
+    json: Vec<String>,
+    group: EventGroup,
+}
+
+/// Events that were handed to the store and are not known to be durable yet. How many there are is
 /// bounded by the room that the reader's queue gives.
 struct Pending {
-    event: AgentEvent,
-    cost: u32,
+    group: EventGroup,
     ack: Ack,
 }
 
@@ -46,26 +55,47 @@ impl Journal {
             pending,
             forwarder,
             fault,
+            gathered: Gathered::default(),
         }
     }
 
     /// Waits until there is room for an event of that size.
-    pub(crate) async fn wait_for_room(&self, bytes: usize) -> u32 {
+    pub(crate) async fn wait_for_room(&self, bytes: usize) -> usize {
         self.events.wait_for_room(bytes).await
     }
 
-    /// Writes an event; `cost` is what [`Self::wait_for_room`] took for it.
-    pub(crate) async fn append(&self, seq: u64, event: AgentEvent, json: String, cost: u32) {
-        if self.fault.borrow().is_some() {
-            // The run is being stopped because of it; the reader still hears how it ends.
-            self.events.send(event, cost);
+    /// Takes room for an event of that size where there is some now.
+    pub(crate) fn room_now(&self, bytes: usize) -> Option<usize> {
+        self.events.room_now(bytes)
+    }
+
+    /// Takes the next event, to be written with [`Self::flush`]; `cost` is the room taken for it.
+    pub(crate) fn append(&mut self, seq: u64, event: AgentEvent, json: String, cost: usize) {
+        let gathered = &mut self.gathered;
+        if gathered.json.is_empty() {
+            gathered.first = seq;
+        }
+        gathered.json.push(json);
+        gathered.group.events.push(event);
+        gathered.group.cost += cost;
+    }
+
+    /// Writes what was appended. Nobody reads it before.
+    pub(crate) async fn flush(&mut self) {
+        let Gathered { first, json, group } = std::mem::take(&mut self.gathered);
+        if json.is_empty() {
             return;
         }
-        match self.store.append_event(self.run_id, seq, json).await {
-            Ok(ack) => drop(self.pending.send(Pending { event, cost, ack })),
+        if self.fault.borrow().is_some() {
+            // The run is being stopped because of it; the reader still hears how it ends.
+            self.events.send(group);
+            return;
+        }
+        match self.store.append_events(self.run_id, first, json).await {
+            Ok(ack) => drop(self.pending.send(Pending { group, ack })),
             Err(error) => {
                 report(&self.fault, &error);
-                self.events.send(event, cost);
+                self.events.send(group);
             }
         }
     }
@@ -88,7 +118,8 @@ impl Journal {
     }
 
     /// Waits until every event is durable and handed to the reader; says why where one is not.
-    pub(crate) async fn close(self) -> Option<String> {
+    pub(crate) async fn close(mut self) -> Option<String> {
+        self.flush().await;
         drop(self.pending);
         // It ends when the last pending event is settled; it does not panic.
         drop(self.forwarder.await);
@@ -101,11 +132,11 @@ async fn forward(
     events: Arc<EventSender>,
     fault: watch::Sender<Option<String>>,
 ) {
-    while let Some(Pending { event, cost, ack }) = pending.recv().await {
+    while let Some(Pending { group, ack }) = pending.recv().await {
         if let Err(error) = ack.await {
             report(&fault, &error);
         }
-        events.send(event, cost);
+        events.send(group);
     }
 }
 

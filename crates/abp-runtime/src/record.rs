@@ -115,6 +115,21 @@ impl Recorder {
         kind: AgentEventKind,
         ext: Option<BTreeMap<String, Value>>,
     ) {
+        self.gather(kind, ext).await;
+        self.flush().await;
+    }
+
+    /// Hands on what was gathered.
+    pub(crate) async fn flush(&mut self) {
+        self.journal.flush().await;
+    }
+
+    /// Records an event of several: [`Self::flush`] hands them on together.
+    pub(crate) async fn gather(
+        &mut self,
+        kind: AgentEventKind,
+        ext: Option<BTreeMap<String, Value>>,
+    ) {
         let ts = self.clock.now();
         let Some(event) = self.pipeline.apply(AgentEvent { ts, kind, ext }) else {
             return;
@@ -147,12 +162,20 @@ impl Recorder {
                 }
             }
         };
-        let cost = tokio::select! {
-            biased;
-            cost = self.journal.wait_for_room(json.len()) => cost,
-            () = self.end().reached() => 0,
+        let cost = match self.journal.room_now(json.len()) {
+            Some(cost) => cost,
+            None => {
+                // Nobody makes room for what nobody got.
+                self.journal.flush().await;
+                let end = self.end();
+                tokio::select! {
+                    biased;
+                    cost = self.journal.wait_for_room(json.len()) => cost,
+                    () = end.reached() => 0,
+                }
+            }
         };
-        self.journal.append(seq, event, json, cost).await;
+        self.journal.append(seq, event, json, cost);
     }
 
     /// When the run has to end.

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::StoreError;
-use crate::command::{Command, Done, Ending, NewEvent, Reply};
+use crate::command::{Command, Done, Ending, NewEvents, Reply};
 use crate::exchange::{ExchangeChange, Pending};
 use crate::log::{LogMemory, LogTail, Signed, number};
 use crate::owner;
@@ -142,8 +142,8 @@ impl<'a> Batch<'a> {
             .await?;
         let mut events = Vec::new();
         for command in commands {
-            if let Command::Event(event) = command {
-                events.push((self.steps.len(), event));
+            if let Command::Events(new) = command {
+                events.push((self.steps.len(), new));
                 self.steps.push(None);
                 continue;
             }
@@ -201,7 +201,7 @@ impl<'a> Batch<'a> {
             Command::Reasoning(change) => change.apply(self.writing(), by).await?,
             Command::Exchanges(change) => self.change_exchanges(change).await?,
             // Taken together by the caller.
-            Command::Event(_) => Done::Written,
+            Command::Events(_) => Done::Written,
         };
         Ok(Step::Reply(Ok(done)))
     }
@@ -265,15 +265,19 @@ impl<'a> Batch<'a> {
         Err(StoreError::KeyReused { key, run_id }.into())
     }
 
-    async fn append_events(&mut self, events: &mut Vec<(usize, &NewEvent)>) -> Result<(), Blocked> {
+    async fn append_events(
+        &mut self,
+        events: &mut Vec<(usize, &NewEvents)>,
+    ) -> Result<(), Blocked> {
         let mut rows = Vec::with_capacity(events.len());
-        for (place, event) in events.drain(..) {
-            let row = self.next_event(event);
-            if let Ok((run, seq)) = row {
-                rows.push((run, seq, event.json.as_str()));
+        for (place, new) in events.drain(..) {
+            let first = self.next_events(new);
+            if let Ok((run, first)) = first {
+                let json = new.json.iter().map(String::as_str);
+                rows.extend((first..).zip(json).map(|(seq, json)| (run, seq, json)));
             }
             if let Some(step) = self.steps.get_mut(place) {
-                *step = Some(Step::Reply(row.map(|_| Done::Written)));
+                *step = Some(Step::Reply(first.map(|_| Done::Written)));
             }
         }
         let mut rest = rows.as_slice();
@@ -291,9 +295,9 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The row of an event that is the next one of a run of ours.
-    fn next_event(&mut self, event: &NewEvent) -> Result<(i64, i64), StoreError> {
-        let (run_id, seq) = (event.run_id, event.seq);
+    /// The run and the place of events that are the next ones of a run of ours.
+    fn next_events(&mut self, events: &NewEvents) -> Result<(i64, i64), StoreError> {
+        let (run_id, seq) = (events.run_id, events.first);
         let slot = self.own_run(run_id)?;
         let expected = slot.next_event;
         if seq != expected {
@@ -303,7 +307,7 @@ impl<'a> Batch<'a> {
                 expected,
             });
         }
-        slot.next_event += 1;
+        slot.next_event += events.json.len() as u64;
         Ok((slot.id, number(seq)?))
     }
 

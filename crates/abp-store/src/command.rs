@@ -19,7 +19,7 @@ use crate::record::{Acceptance, Committed, NewRun};
 #[derive(Debug)]
 pub(crate) enum Command {
     Accept(Box<NewRun>, Hash),
-    Event(NewEvent),
+    Events(NewEvents),
     Finish(Ending),
     Adopt(Uuid),
     Rotate,
@@ -34,11 +34,13 @@ pub(crate) enum Command {
     Exchanges(ExchangeChange),
 }
 
+/// Events of a run that follow each other.
 #[derive(Debug)]
-pub(crate) struct NewEvent {
+pub(crate) struct NewEvents {
     pub(crate) run_id: Uuid,
-    pub(crate) seq: u64,
-    pub(crate) json: String,
+    /// The place of the first one.
+    pub(crate) first: u64,
+    pub(crate) json: Vec<String>,
 }
 
 /// A receipt that was checked and is to be stored.
@@ -97,7 +99,7 @@ impl Command {
         const BASE: usize = 256;
         BASE.saturating_add(match self {
             Self::Accept(run, _) => run.order_json.len(),
-            Self::Event(event) => event.json.len(),
+            Self::Events(events) => events.json.iter().map(String::len).sum(),
             Self::Finish(ending) => ending.document.len(),
             Self::Keys(change) => change.size(),
             Self::Answers(change) => change.size(),
@@ -115,7 +117,7 @@ impl Command {
     pub(crate) fn run_id(&self) -> Option<Uuid> {
         match self {
             Self::Accept(run, _) => Some(run.run_id),
-            Self::Event(event) => Some(event.run_id),
+            Self::Events(events) => Some(events.run_id),
             Self::Finish(ending) => Some(ending.run_id),
             Self::Adopt(run_id) => Some(*run_id),
             Self::Rotate

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::command::{Asker, Command, Done, Message, NewEvent, Queued, Reply};
+use crate::command::{Asker, Command, Done, Message, NewEvents, Queued, Reply};
 use crate::exchange::Ring;
 use crate::receipt::check_receipt;
 use crate::record::{Acceptance, Ack, Committed, Health, NewRun, StoreState};
@@ -82,8 +82,26 @@ impl Store {
         seq: u64,
         json: String,
     ) -> Result<Ack, StoreError> {
-        let event = NewEvent { run_id, seq, json };
-        self.send(Command::Event(event)).await.map(Ack)
+        self.append_events(run_id, seq, vec![json]).await
+    }
+
+    /// Journals events that follow each other, the first of them at `first`, with one answer for all:
+    /// they are durable together, or none of them is.
+    ///
+    /// # Errors
+    /// As [`Store::append_event`].
+    pub async fn append_events(
+        &self,
+        run_id: Uuid,
+        first: u64,
+        json: Vec<String>,
+    ) -> Result<Ack, StoreError> {
+        let events = NewEvents {
+            run_id,
+            first,
+            json,
+        };
+        self.send(Command::Events(events)).await.map(Ack)
     }
 
     /// Ends a run with its one receipt. Receipt, log entry and a signed checkpoint are durable

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_core::AgentEvent;
+use abp_core::{AgentEvent, AgentEventKind, PresentationType};
 use abp_workspace::StageProgress;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::output::{DIM, Output};
+use crate::render::Progress;
 use crate::text::one_line;
 
 const TICK: Duration = Duration::from_millis(120);
@@ -24,6 +25,8 @@ pub(crate) struct LiveLine {
     frame: usize,
     events: u64,
     last: String,
+    /// How far something is, where the run says so.
+    progress: Option<String>,
     staging: Arc<StageProgress>,
 }
 
@@ -41,6 +44,7 @@ impl LiveLine {
             frame: 0,
             events: 0,
             last: String::new(),
+            progress: None,
             staging,
         }
     }
@@ -58,13 +62,19 @@ impl LiveLine {
         self.frame = (self.frame + 1) % FRAMES.len();
         let frame = FRAMES.get(self.frame).copied().unwrap_or_default();
         let seconds = self.started.elapsed().as_secs_f64();
-        let what = self.what();
-        output.status(&format!("{DIM}{frame} {seconds:.1} s, {what}{DIM:#}"));
+        let line = format!("{frame} {seconds:.1} s, {}", self.what());
+        // A line that breaks could not be taken away again.
+        let room = output.width().saturating_sub(1);
+        let line: String = line.chars().take(room).collect();
+        output.status(&format!("{DIM}{line}{DIM:#}"));
         self.drawn = true;
     }
 
     /// The last event; until the backend has its first one, how far the workspace is.
     fn what(&self) -> String {
+        if let Some(progress) = &self.progress {
+            return progress.clone();
+        }
         match self.events {
             0 | 1 => format!(
                 "workspace: {} files, {:.1} MB",
@@ -84,5 +94,10 @@ impl LiveLine {
     pub(crate) fn seen(&mut self, event: &AgentEvent) {
         self.events += 1;
         self.last = one_line(event.kind.name());
+        if let AgentEventKind::ContentBlock { block_type, data } = &event.kind
+            && PresentationType::parse(block_type) == PresentationType::ProgressIndicator
+        {
+            self.progress = Progress::of(data).and_then(|progress| progress.bar());
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! A work order from a file and flags.
 
 use abp_core::{
-    Capability, CapabilityRequirement, ClientCapabilities, ExecutionLane, MinSupport,
-    PolicyProfile, RuntimeConfig, WorkOrder, WorkOrderBuilder, WorkspaceMode,
+    Capability, CapabilityOrigins, CapabilityRequirement, CapabilitySource, ClientCapabilities,
+    ExecutionLane, MinSupport, PolicyProfile, PresentationType, RuntimeConfig, WorkOrder,
+    WorkOrderBuilder, WorkspaceMode,
 };
 use abp_daemon::usual_policy;
 use abp_error::{AbpError, ErrorCode};
@@ -57,8 +58,28 @@ pub(crate) fn build(
     // Whatever policy a run has, these hold.
     session.config().restrictions.apply(&mut order.policy);
     set_config(args, &mut order.config)?;
-    order.client.get_or_insert_with(terminal_client);
     Ok(order)
+}
+
+/// Says who follows the run, where the order does not: the terminal, or whatever reads standard output.
+/// A program that reads events takes them as they are.
+pub(crate) fn declare_client(
+    order: &mut WorkOrder,
+    args: &RunArgs,
+    output: &Output,
+) -> CapabilityOrigins {
+    if order.client.is_some() {
+        return CapabilityOrigins::all(CapabilitySource::Body);
+    }
+    if output.is_json() || args.jsonl {
+        return CapabilityOrigins::default();
+    }
+    order.client = Some(if output.is_coloured() {
+        terminal()
+    } else {
+        plain_text()
+    });
+    CapabilityOrigins::all(CapabilitySource::Protocol)
 }
 
 fn set_workspace(args: &RunArgs, order: &mut WorkOrder) {
@@ -167,11 +188,23 @@ fn parse_requirement(text: &str) -> Result<CapabilityRequirement, AbpError> {
     })
 }
 
-/// What a terminal can show.
-fn terminal_client() -> ClientCapabilities {
+/// What a terminal can show: text with looks, and what fits on a line.
+fn terminal() -> ClientCapabilities {
+    use PresentationType::{CitationBlock, ProgressIndicator, ThoughtTrace};
     ClientCapabilities {
-        supported_events: vec!["PROGRESS_INDICATOR".to_owned()],
+        supported_events: [ProgressIndicator, CitationBlock, ThoughtTrace]
+            .map(|kind| kind.to_string())
+            .to_vec(),
         prefers_markdown: true,
         image_resolution: Some("low".to_owned()),
+    }
+}
+
+/// What a file or a pipe gets: text without markup, and how far things are, a line each.
+fn plain_text() -> ClientCapabilities {
+    ClientCapabilities {
+        supported_events: vec![PresentationType::ProgressIndicator.to_string()],
+        prefers_markdown: false,
+        image_resolution: None,
     }
 }

@@ -52,6 +52,12 @@ impl Output {
         io::stdin().is_terminal() && self.is_watched()
     }
 
+    /// How many characters fit on a line of the terminal.
+    pub(crate) fn width(&self) -> usize {
+        let size = terminal_size::terminal_size_of(io::stderr());
+        size.map_or(80, |(width, _)| usize::from(width.0))
+    }
+
     /// Writes text as it is.
     pub(crate) fn write(&mut self, text: &str) {
         // A reader that closed the pipe has seen enough; there is nobody to tell.

@@ -1,34 +1,70 @@
 //! Events and plans as people read them.
 
-use abp_core::{Adaptation, AgentEventKind, CandidateReport, PermissionOutcome, PlanEntry};
+mod block;
 
+use abp_core::{Adaptation, AgentEventKind, CandidateReport, PermissionOutcome, PlanEntry};
+use abp_stream::TerminalText;
+
+pub(crate) use self::block::Progress;
+
+use self::block::Blocks;
 use crate::output::{BAD, DIM, GOOD, NOTE, Output, PLACE, STRONG};
 use crate::text::{one_line, printable};
 
 /// Writes events as they happen. Streamed text goes out as it comes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct EventPrinter {
+    /// Renders markdown, on a terminal that shows styles.
+    markdown: Option<TerminalText>,
+    blocks: Blocks,
+    /// What was written last.
+    last: Last,
     /// Whether the agent's text was streamed, so that the whole message need not be repeated.
     streamed: bool,
     /// Whether the last character written was not a newline.
     in_line: bool,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+enum Last {
+    Line,
+    Words,
+    Thought,
+}
+
 impl EventPrinter {
+    pub(crate) fn new(output: &Output) -> Self {
+        Self {
+            markdown: output.is_coloured().then(TerminalText::new),
+            blocks: Blocks::default(),
+            last: Last::Line,
+            streamed: false,
+            in_line: false,
+        }
+    }
+
     pub(crate) fn print(&mut self, kind: &AgentEventKind, output: &mut Output) {
         match kind {
             AgentEventKind::AssistantDelta { text } => {
                 self.streamed = true;
-                self.stream(&printable(text), output);
+                self.say(text, output);
             }
             AgentEventKind::ThinkingDelta { text } => {
+                self.turn_to(Last::Thought, output);
                 self.stream(&format!("{DIM}{}{DIM:#}", printable(text)), output);
             }
             AgentEventKind::AssistantMessage { text } => {
                 if !std::mem::take(&mut self.streamed) {
-                    self.stream(&printable(text), output);
+                    self.end_line(output);
+                    self.say(text, output);
                 }
                 self.end_line(output);
+            }
+            AgentEventKind::ContentBlock { block_type, data } => {
+                for line in self.blocks.lines(block_type, data) {
+                    self.end_line(output);
+                    output.line(&line);
+                }
             }
             other => {
                 if let Some(line) = describe(other) {
@@ -39,6 +75,26 @@ impl EventPrinter {
         }
     }
 
+    /// Writes what the agent says.
+    fn say(&mut self, text: &str, output: &mut Output) {
+        self.turn_to(Last::Words, output);
+        match &mut self.markdown {
+            Some(markdown) => {
+                let shown = markdown.push(text);
+                self.stream(&shown, output);
+            }
+            None => self.stream(&printable(text), output),
+        }
+    }
+
+    /// Thoughts and words do not share a line.
+    fn turn_to(&mut self, next: Last, output: &mut Output) {
+        if self.last != next {
+            self.end_line(output);
+            self.last = next;
+        }
+    }
+
     /// Whether streamed text left a line open.
     pub(crate) fn is_in_line(&self) -> bool {
         self.in_line
@@ -46,6 +102,11 @@ impl EventPrinter {
 
     /// Ends a line that streamed text left open.
     pub(crate) fn end_line(&mut self, output: &mut Output) {
+        if let Some(markdown) = &mut self.markdown {
+            let rest = markdown.end();
+            self.stream(&rest, output);
+        }
+        self.last = Last::Line;
         if std::mem::take(&mut self.in_line) {
             output.line("");
         }
@@ -115,7 +176,6 @@ fn describe(kind: &AgentEventKind) -> Option<String> {
             return permission(kind);
         }
         AgentEventKind::SessionStarted { session_id } => dim(&format!("session {session_id}")),
-        AgentEventKind::ContentBlock { block_type, .. } => dim(block_type),
         AgentEventKind::Adapted { adaptation } => {
             let Adaptation {
                 event,

@@ -312,10 +312,11 @@ fn journal_entry(
     })
 }
 
-/// What makes two requests the same: the backend and the order, but for its id. A relative root is
-/// another directory elsewhere.
+/// What makes two requests the same: the backend and the order, but for its id and for who listens. A
+/// relative root is another directory elsewhere.
 fn request_hash(backend_name: &str, mut order: WorkOrder) -> Result<Hash, RuntimeError> {
     order.id = Uuid::nil();
+    order.client = None;
     let root = std::path::absolute(&order.workspace.root);
     let request = serde_json::to_vec(&(backend_name, root.ok(), order));
     let request = request.map_err(|error| RuntimeError::Lost(error.to_string()))?;

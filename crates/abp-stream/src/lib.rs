@@ -14,6 +14,6 @@ mod transcript;
 pub use filter::Predicate;
 pub use packet::Packets;
 pub use pipeline::{Pipeline, Stage};
-pub use present::{Presented, Presenter, TerminalText, TextForm, progress_line};
+pub use present::{Presented, Presenter, TerminalText, TextForm};
 pub use redact::Redactor;
 pub use transcript::Transcript;

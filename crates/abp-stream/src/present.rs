@@ -16,7 +16,6 @@ use std::borrow::Cow;
 
 use abp_core::{Adaptation, AgentEvent, ClientCapabilities};
 
-pub use blocks::progress_line;
 use client::{Client, Passes};
 pub use terminal::TerminalText;
 

@@ -77,7 +77,7 @@ fn print_events(
     wanted: &Predicate,
     output: &mut Output,
 ) -> Result<(), AbpError> {
-    let mut printer = EventPrinter::default();
+    let mut printer = EventPrinter::new(output);
     for event in receipt.trace.iter().filter(|event| wanted.matches(event)) {
         if output.is_json() {
             output.json_line(event)?;

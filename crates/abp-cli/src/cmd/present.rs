@@ -8,7 +8,7 @@ use abp_core::{
     EventDigest, PartialCapabilities, PresentationType, read_document,
 };
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_stream::{Packets, Presenter, TextForm, progress_line};
+use abp_stream::{Packets, Presenter, TextForm, Transcript};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &PresentArgs, output: &mut Output) -> Result<ExitStatus,
         ClientKind::Voice => TextForm::Speech,
     };
     let mut presenter = Presenter::new(profile.capabilities.clone(), form);
-    let mut view = View::new(args.client, output.is_json());
+    let mut view = View::new(args.client, output);
     let mut lines = Lines::open(&args.file)?;
     while let Some(event) = lines.next_event()? {
         for event in presenter.push(&event).events() {
@@ -109,8 +109,8 @@ struct View {
 enum ViewKind {
     /// The packets, once there was an event, and when the last one was.
     Web(Option<(Packets, abp_core::Timestamp)>),
-    Cli(EventPrinter),
-    Voice(Spoken),
+    Cli(Box<EventPrinter>),
+    Voice(Transcript),
 }
 
 #[derive(Default)]
@@ -120,15 +120,15 @@ struct Collected {
 }
 
 impl View {
-    fn new(client: ClientKind, collects: bool) -> Self {
+    fn new(client: ClientKind, output: &Output) -> Self {
         let kind = match client {
             ClientKind::Web => ViewKind::Web(None),
-            ClientKind::Cli => ViewKind::Cli(EventPrinter::default()),
-            ClientKind::Voice => ViewKind::Voice(Spoken::default()),
+            ClientKind::Cli => ViewKind::Cli(Box::new(EventPrinter::new(output))),
+            ClientKind::Voice => ViewKind::Voice(Transcript::default()),
         };
         Self {
             kind,
-            collected: collects.then(Collected::default),
+            collected: output.is_json().then(Collected::default),
         }
     }
 
@@ -150,7 +150,7 @@ impl View {
             }
             ViewKind::Voice(spoken) => {
                 let text = spoken.say(&event.kind);
-                self.put_text(&text, output);
+                self.put_text(&printable(&text), output);
                 Ok(())
             }
         }
@@ -168,8 +168,8 @@ impl View {
                 Ok(())
             }
             ViewKind::Voice(spoken) => {
-                let text = spoken.end_line();
-                self.put_text(text, output);
+                let text = spoken.end();
+                self.put_text(&text, output);
                 Ok(())
             }
         }
@@ -205,59 +205,8 @@ impl View {
 
 /// Prints an event for a terminal; what was changed is told at the end.
 fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
-    match &event.kind {
-        AgentEventKind::Adapted { .. } => {}
-        AgentEventKind::ContentBlock { block_type, data }
-            if PresentationType::parse(block_type) == PresentationType::ProgressIndicator =>
-        {
-            printer.end_line(output);
-            let line = progress_line(data).unwrap_or_else(|| block_type.clone());
-            output.line(&format!("  {DIM}{}{DIM:#}", one_line(&line)));
-        }
-        kind => printer.print(kind, output),
-    }
-}
-
-/// What is spoken: the agent's words, and what went wrong.
-#[derive(Default)]
-struct Spoken {
-    /// Whether the agent's text was streamed, so that the message need not be repeated.
-    streamed: bool,
-    in_line: bool,
-}
-
-impl Spoken {
-    fn say(&mut self, kind: &AgentEventKind) -> String {
-        match kind {
-            AgentEventKind::AssistantDelta { text } => {
-                self.streamed = true;
-                self.in_line = !text.ends_with('\n');
-                printable(text).into_owned()
-            }
-            AgentEventKind::AssistantMessage { .. } if std::mem::take(&mut self.streamed) => {
-                self.end_line().to_owned()
-            }
-            AgentEventKind::AssistantMessage { text } => self.line(&printable(text)),
-            AgentEventKind::Warning { message } => {
-                self.line(&format!("Warning: {}", one_line(message)))
-            }
-            AgentEventKind::Error { message, .. } => {
-                self.line(&format!("Error: {}", one_line(message)))
-            }
-            _ => String::new(),
-        }
-    }
-
-    fn line(&mut self, text: &str) -> String {
-        format!("{}{text}\n", self.end_line())
-    }
-
-    fn end_line(&mut self) -> &'static str {
-        if std::mem::take(&mut self.in_line) {
-            "\n"
-        } else {
-            ""
-        }
+    if !matches!(event.kind, AgentEventKind::Adapted { .. }) {
+        printer.print(&event.kind, output);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use abp_core::{CancelReason, Outcome, Receipt, UsageNormalized};
+use abp_core::{AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_plan::RunPlan;
 use abp_runtime::{
-    ApprovalRequest, Approvals, CancelHandle, RunHandle, RunOptions, Runtime, Submission,
+    ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, RunOptions, Runtime, Submission,
 };
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -51,6 +51,7 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let mut order = order::build(args, &session, output)?;
+    let client_origins = order::declare_client(&mut order, args, output);
     let backend = session.runs.backend(args.backend.as_deref())?;
     session.runs.settle_model(&backend, &mut order.config);
     let prices = session.prices(args.limits.prices.as_ref(), &backend)?;
@@ -70,14 +71,17 @@ pub(crate) fn run(
         let options = RunOptions {
             timeout: args.limits.timeout,
             approvals,
-            ..RunOptions::default()
+            client_origins,
         };
+        let audience = Audience::new(order.client.clone());
         let submission = match &args.idempotency_key {
             Some(key) => runtime.run_once(&backend, order, options, key).await?,
             None => Submission::Started(runtime.run_with(&backend, order, options).await?),
         };
         let receipt = match submission {
-            Submission::Started(handle) => follow(handle, questions, args, output).await?,
+            Submission::Started(handle) => {
+                follow(handle, audience, questions, args, output).await?
+            }
             Submission::Existing(run_id) => recall(&runtime, run_id, args, output).await?,
         };
         conclude(&runtime, &receipt, args, output)
@@ -101,6 +105,7 @@ fn with_prompt(
 /// Shows the events until the end, and waits for the receipt.
 async fn follow(
     handle: RunHandle,
+    mut audience: Audience,
     mut questions: mpsc::Receiver<ApprovalRequest>,
     args: &RunArgs,
     output: &mut Output,
@@ -108,7 +113,7 @@ async fn follow(
     let signals = tokio::spawn(cancel_on_signal(handle.cancel_handle()));
     let quiet = output.is_json();
     let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl, handle.staging);
-    let mut printer = EventPrinter::default();
+    let mut printer = EventPrinter::new(output);
     let mut events = handle.events;
     let mut asking = false;
     loop {
@@ -135,14 +140,28 @@ async fn follow(
         if args.jsonl {
             output.json_line(&event)?;
         } else if !quiet {
-            printer.print(&event.kind, output);
+            for shown in audience.present(&event).await.events() {
+                print(&shown, &mut printer, output);
+            }
         }
     }
     live.clear(output);
+    if !quiet && !args.jsonl {
+        for shown in audience.finish() {
+            print(&shown, &mut printer, output);
+        }
+    }
     printer.end_line(output);
     let receipt = handle.receipt.await;
     signals.abort();
     Ok(receipt?)
+}
+
+/// Prints an event; what was changed for the terminal is summed up at the end.
+fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
+    if !matches!(event.kind, AgentEventKind::Adapted { .. }) {
+        printer.print(&event.kind, output);
+    }
 }
 
 /// The receipt of the run that the same request started before; where it is still under way, in
@@ -211,6 +230,9 @@ fn conclude(
         }
         output.line("");
         print_summary(receipt, output);
+        if !receipt.adaptations.is_empty() {
+            output.field("adapted", &adapted(receipt));
+        }
         output.field("receipt", &path);
         if receipt
             .artifacts
@@ -221,6 +243,16 @@ fn conclude(
         }
     }
     Ok(status)
+}
+
+/// What was changed for whoever follows, in a line.
+fn adapted(receipt: &Receipt) -> String {
+    let changes = receipt.adaptations.iter();
+    let changes = changes.map(|change| match change.from.as_str() {
+        "block" => format!("{} × {}", change.event, change.count),
+        from => format!("{from} × {}", change.count),
+    });
+    one_line(&changes.collect::<Vec<_>>().join(", "))
 }
 
 fn exit_status(receipt: &Receipt) -> ExitStatus {

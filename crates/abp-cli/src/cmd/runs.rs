@@ -142,7 +142,7 @@ pub(crate) async fn print_events(
     as_stored: bool,
     output: &mut Output,
 ) -> Result<(), AbpError> {
-    let mut printer = EventPrinter::default();
+    let mut printer = EventPrinter::new(output);
     let mut next = 0;
     loop {
         let page = store.events(run_id, next, PAGE).await.map_err(stored)?;

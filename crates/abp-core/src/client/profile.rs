@@ -45,6 +45,18 @@ pub struct CapabilityOrigins {
     pub image_resolution: CapabilitySource,
 }
 
+impl CapabilityOrigins {
+    /// One source that said everything.
+    #[must_use]
+    pub fn all(source: CapabilitySource) -> Self {
+        Self {
+            supported_events: source,
+            prefers_markdown: source,
+            image_resolution: source,
+        }
+    }
+}
+
 impl ClientProfile {
     /// A client about which nobody said anything: it takes everything.
     #[must_use]

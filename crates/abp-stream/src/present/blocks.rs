@@ -67,8 +67,7 @@ pub(super) fn medium(item: &Value, left_out: Option<&str>) -> String {
 }
 
 /// Where something stands, in one line; none where the block does not tell.
-#[must_use]
-pub fn progress_line(data: &Value) -> Option<String> {
+fn progress_line(data: &Value) -> Option<String> {
     let label = escape(text(data, &["label"])?);
     let share = data.get("progress_percent").and_then(Value::as_f64);
     Some(match (text(data, &["status"]), share) {

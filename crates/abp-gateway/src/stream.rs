@@ -240,7 +240,8 @@ impl AnswerStream {
                     tally.received(&bytes);
                     tally.delivered(&out);
                 }
-                if translator.events().summary().complete {
+                let summary = translator.events().summary();
+                if summary.complete && summary.error.is_none() {
                     self.keep(&out);
                 }
                 Bytes::from(out)
@@ -280,8 +281,16 @@ impl AnswerStream {
         last
     }
 
-    /// The upstream's bytes do not come any more: what the caller is told.
+    /// The upstream's bytes do not come any more: what the caller is told. Where the answer has come
+    /// to its end, nothing is missing.
     fn fail(&mut self, error: &UpstreamError) -> Result<Bytes, BrokenOff> {
+        let so_far = match &self.way {
+            Way::Native { watch, .. } => watch.summary(),
+            Way::Mapped { translator, .. } => translator.events().summary(),
+        };
+        if so_far.complete {
+            return self.end();
+        }
         tracing::warn!(target: "abp.gateway", upstream = self.upstream, %error, "an answer broke off");
         let (last, summary) = match &mut self.way {
             Way::Native { watch, .. } => {

@@ -82,6 +82,31 @@ fn b17_a_stream_that_is_cut_ends_in_the_callers_error() {
     }
 }
 
+/// An answer that has come to its end is whole, however the vendor's connection ends.
+#[test]
+fn a_vendor_that_does_not_hang_up_has_answered() {
+    let pairs = [
+        (Dialect::Codex, Dialect::Codex),
+        (Dialect::Claude, Dialect::Claude),
+        (Dialect::OpenAi, Dialect::OpenAi),
+        (Dialect::Codex, Dialect::Claude),
+    ];
+    for (caller, target) in pairs {
+        let whole = stream_of(target);
+        let length = whole.len();
+        let vendor = FakeVendor::start(Vendor::events(whole).stall_at(length)).expect("a vendor");
+        let lab = lab(target, &vendor);
+        let reply = lab.ask(caller, "m", true);
+        let seen = watched(caller, &reply);
+        let place = format!("{caller} from {target}: {}", reply.text());
+        assert!(
+            seen.complete && seen.error.is_none() && reply.whole,
+            "{place}"
+        );
+        assert_eq!(lab.receipt(&reply)["outcome"], "complete", "{place}");
+    }
+}
+
 /// Clients of Responses stop listening where an event is about another answer than the one before.
 fn assert_is_of_one_answer(reply: &Reply, place: &str) {
     let text = reply.text();

@@ -58,7 +58,9 @@ struct Bench {
 
 /// Plays a part in a benchmark where this process was started for it.
 pub(crate) fn run_if_role() -> Option<ExitCode> {
-    sidecar::run_if_sidecar().or_else(gateway::run_if_role)
+    sidecar::run_if_sidecar()
+        .or_else(gateway::run_if_role)
+        .or_else(translate::run_if_role)
 }
 
 pub(crate) fn start(name: &str) -> Result<()> {

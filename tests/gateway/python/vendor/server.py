@@ -43,6 +43,8 @@ class QuietServer(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are written apart; the second would wait for the first to be acknowledged.
+    disable_nagle_algorithm = True
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

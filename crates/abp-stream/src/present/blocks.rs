@@ -133,11 +133,18 @@ fn text<'a>(data: &'a Value, names: &[&str]) -> Option<&'a str> {
     texts.find(|text| !text.trim().is_empty())
 }
 
-/// A markdown link; the words alone where there is no address.
+/// A markdown link; the words alone where there is no address. An address that could do something else
+/// than show a page is told, and is no link.
 fn link(words: &str, address: &str) -> String {
     let address = address.trim();
     if address.is_empty() || words == address {
         return escape(words);
+    }
+    let scheme = address
+        .split_once(':')
+        .map(|(scheme, _)| scheme.to_ascii_lowercase());
+    if !matches!(scheme.as_deref(), Some("http" | "https" | "mailto")) {
+        return format!("{} ({})", escape(words), escape(address));
     }
     let is_bare = |c: char| !c.is_whitespace() && !c.is_control() && !"()<>\\".contains(c);
     if address.chars().all(is_bare) {

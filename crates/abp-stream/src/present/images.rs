@@ -17,6 +17,8 @@ const MAX_ENCODED: usize = 24 * 1024 * 1024;
 /// The most memory that an image may take, and the longest side it may have.
 const MAX_ALLOC: u64 = 128 * 1024 * 1024;
 const MAX_SIDE: u32 = 16 * 1024;
+/// The most memory that all images of a block may take, one after the other.
+const MAX_BLOCK: u64 = 4 * MAX_ALLOC;
 
 /// A block with images that fit.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ pub(super) fn fit(
     let mut fit = Fit {
         event: kind.as_str(),
         resolution,
+        allowance: MAX_BLOCK,
         changes: Vec::new(),
         left_out: Vec::new(),
     };
@@ -55,6 +58,8 @@ pub(super) fn fit(
 struct Fit<'a> {
     event: &'a str,
     resolution: ImageResolution,
+    /// How much memory its images may still take.
+    allowance: u64,
     changes: Vec<Adaptation>,
     left_out: Vec<String>,
 }
@@ -77,7 +82,9 @@ impl Fit<'_> {
     fn image(&mut self, inline: &Inline, members: &mut Map<String, Value>) -> bool {
         let bytes = inline.decode();
         let sha256 = bytes.as_ref().ok().map(|bytes| hex(&Sha256::digest(bytes)));
-        let fitted = bytes.and_then(|bytes| shrink(&bytes, &inline.mime, self.side()));
+        let side = self.side();
+        let fitted =
+            bytes.and_then(|bytes| shrink(&bytes, &inline.mime, side, &mut self.allowance));
         let (from, to, reason) = match &fitted {
             Ok(None) => return true,
             Ok(Some(smaller)) => {
@@ -191,6 +198,7 @@ impl Inline {
 #[derive(Debug)]
 enum ImageProblem {
     TooLarge,
+    TooMany,
     NotBase64,
     NotAnImage,
     WrongType {
@@ -204,6 +212,7 @@ impl fmt::Display for ImageProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge => f.write_str("it is too large"),
+            Self::TooMany => f.write_str("it has too many large images beside it"),
             Self::NotBase64 => f.write_str("it is not base64"),
             Self::NotAnImage => f.write_str("it is no image"),
             Self::WrongType { declared, found } => {
@@ -231,7 +240,12 @@ impl Smaller {
 
 /// Makes an image so small that no side is longer; `None` where it is already, or where that would
 /// take no fewer bytes.
-fn shrink(bytes: &[u8], declared: &str, side: u32) -> Result<Option<Smaller>, ImageProblem> {
+fn shrink(
+    bytes: &[u8],
+    declared: &str,
+    side: u32,
+    allowance: &mut u64,
+) -> Result<Option<Smaller>, ImageProblem> {
     let format = image::guess_format(bytes).map_err(|_| ImageProblem::NotAnImage)?;
     if format.to_mime_type() != declared {
         return Err(ImageProblem::WrongType {
@@ -253,6 +267,8 @@ fn shrink(bytes: &[u8], declared: &str, side: u32) -> Result<Option<Smaller>, Im
     if decoder.total_bytes() > MAX_ALLOC {
         return Err(ImageProblem::TooLarge);
     }
+    let left = allowance.checked_sub(decoder.total_bytes());
+    *allowance = left.ok_or(ImageProblem::TooMany)?;
     // What turns a photograph upright is lost with the rest of its metadata.
     let orientation = decoder.orientation().map_err(ImageProblem::Unreadable)?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(ImageProblem::Unreadable)?;

@@ -32,6 +32,7 @@ fn blocks_become_words() {
     let citations = json!({"citations": [
         {"source_id": "1", "uri": "https://a.b/c d", "title": "A [tricky] *title*", "snippet": "two\nlines", "confidence": 0.9},
         {"source_id": "two", "uri": "https://b.c"},
+        {"source_id": "<b>evil</b>", "uri": " JavaScript:alert(1)"},
     ]});
     let media = json!({"items": [
         {"url": "https://a.b/i.png", "mime_type": "image/png", "alt_text": "Sales growth"},
@@ -42,8 +43,8 @@ fn blocks_become_words() {
     let cases = [
         (
             block("citation_block", citations),
-            "1. [A \\[tricky\\] \\*title\\*](<https://a.b/c d>): two lines\n2. [two](https://b.c)",
-            "1. A [tricky] *title* (https://a.b/c d): two lines\n2. two (https://b.c)",
+            "1. [A \\[tricky\\] \\*title\\*](<https://a.b/c d>): two lines\n2. [two](https://b.c)\n3. \\<b>evil\\</b> (JavaScript:alert(1))",
+            "1. A [tricky] *title* (https://a.b/c d): two lines\n2. two (https://b.c)\n3. <b>evil</b> (JavaScript:alert(1))",
         ),
         (
             block("MEDIA_CAROUSEL", media),

@@ -109,11 +109,8 @@ fn what_fits_stays_and_nested_images_are_found() {
 #[test]
 fn images_that_cannot_stay_are_described() {
     let jpeg = picture(600, 60, ImageFormat::Jpeg);
-    // A header that claims four thousand million pixels.
-    let mut bomb = picture(1, 1, ImageFormat::Png);
-    bomb[16..24].copy_from_slice(&[0, 0, 255, 255, 0, 0, 255, 255]);
-    let crc = crc32(&bomb[12..29]);
-    bomb[29..33].copy_from_slice(&crc.to_be_bytes());
+    // Four thousand million pixels.
+    let bomb = claiming(0xFFFF);
     let cut = picture(600, 60, ImageFormat::Png)[..2000].to_vec();
     let cases = [
         (
@@ -150,6 +147,35 @@ fn images_that_cannot_stay_are_described() {
         };
         assert!(record.reason.starts_with(reason), "{}", record.reason);
     }
+}
+
+/// A block cannot make us work on one large image after the other.
+#[test]
+fn many_large_images_are_not_all_read() {
+    let one = item("image/png", &claiming(6_000));
+    let mut presenter = carousel("low");
+    presented(
+        &mut presenter,
+        &[block("MEDIA_CAROUSEL", json!({ "items": vec![one; 8] }))],
+    );
+    let count = |reason: &str| -> u64 {
+        let records = presenter.adaptations().iter();
+        let records = records.filter(|record| record.reason.starts_with(reason));
+        records.map(|record| record.count).sum()
+    };
+    let found = (count("it cannot be read"), count("it has too many"));
+    // Three bytes for each pixel, of which a block has 512 MiB.
+    assert_eq!(found, (4, 4));
+}
+
+/// A picture whose header claims that it has sides of that length.
+fn claiming(side: u32) -> Vec<u8> {
+    let mut bytes = picture(1, 1, ImageFormat::Png);
+    bytes[16..20].copy_from_slice(&side.to_be_bytes());
+    bytes[20..24].copy_from_slice(&side.to_be_bytes());
+    let crc = crc32(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&crc.to_be_bytes());
+    bytes
 }
 
 fn crc32(bytes: &[u8]) -> u32 {

@@ -3,7 +3,6 @@
 //! What is run, and what it takes, is in `tests/agents/README.md`. What a machine cannot provide is
 //! skipped with the reason. The last line is `N passed, N failed, N skipped`.
 
-mod install;
 mod run;
 
 use std::fs;
@@ -13,6 +12,7 @@ use std::process::{Command, ExitCode};
 use abp_testkit::{shared_dir, skip};
 use anyhow::{Context, Result, ensure};
 
+use crate::npm::NpmPackages;
 use crate::output::say;
 use crate::workspace::{cargo, root};
 use run::Stage;
@@ -28,6 +28,12 @@ struct Case {
     /// Lets it do what it is told without asking, and end; the task takes the place of `TASK`.
     args: &'static [&'static str],
 }
+
+const AGENTS: NpmPackages = NpmPackages {
+    name: "agents",
+    size: "2 GB",
+    with_scripts: &["@anthropic-ai/claude-code", "opencode-ai"],
+};
 
 const CASES: &[Case] = &[
     Case {
@@ -126,5 +132,5 @@ fn needs(root: &Path) -> Result<(PathBuf, PathBuf)> {
         python.is_ok_and(|python| python.status.success()),
         "python3 is not installed"
     );
-    Ok((model, install::packages(root)?))
+    Ok((model, AGENTS.prepare(root)?.join(".bin")))
 }

@@ -5,7 +5,10 @@
 mod agents;
 mod bench;
 mod corpus;
+mod mcp;
+mod npm;
 mod output;
+mod running;
 mod schema;
 mod sdk;
 mod source;
@@ -47,6 +50,9 @@ enum Task {
     AgUi,
     /// Run real agents through the gateway; not part of `test`, because they take 2 GB.
     Agents,
+    /// Run the official conformance suite of MCP, the Inspector and a server with everything; not part
+    /// of `test`, because they take 340 MB.
+    Mcp,
     /// Run one benchmark; use `cargo run --release -p xtask -- bench <NAME>`.
     Bench {
         /// The benchmark.
@@ -84,6 +90,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::AgUi => return sdk::ag_ui(),
         Task::Gateway => return sdk::GATEWAY.run(),
         Task::Agents => return agents::run(),
+        Task::Mcp => return mcp::run(),
         Task::Bench { name } => bench::start(&name)?,
         Task::Corpus { folder, show } => return corpus::run(folder, show),
     }

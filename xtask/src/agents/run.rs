@@ -1,23 +1,17 @@
 //! The scripted model, the gateway in front of it, and an agent in front of that.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Case;
+use crate::running::{Running, listening};
 
 /// The longest an agent may take; those here take a few seconds.
 const LONGEST: Duration = Duration::from_secs(120);
-
-/// The longest until the model and the gateway listen.
-const LONGEST_START: Duration = Duration::from_secs(20);
-/// How long an agent that takes too long has to end in order.
-const LONGEST_END: Duration = Duration::from_secs(3);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Keeps agents from what they do besides: updates, telemetry and doubts about running as root.
 const QUIET: [(&str, &str); 11] = [
@@ -45,63 +39,6 @@ pub(super) struct Stage {
     _running: [Running; 2],
 }
 
-/// A process that ends with its owner.
-struct Running {
-    child: Child,
-    /// Where its standard output goes.
-    said: PathBuf,
-}
-
-impl Running {
-    /// Starts a process; what it says is in files of its name.
-    fn start(command: &mut Command, folder: &Path, name: &str) -> Result<Self> {
-        let said = folder.join(format!("{name}.stdout"));
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(File::create(&said)?)
-            .stderr(File::create(folder.join(format!("{name}.stderr")))?)
-            .spawn()
-            .with_context(|| format!("the {name} cannot be started"))?;
-        Ok(Self { child, said })
-    }
-
-    /// Waits until it has said something in particular.
-    fn tells(&self, find: fn(&str) -> Option<&str>) -> Result<String> {
-        let start = Instant::now();
-        while start.elapsed() < LONGEST_START {
-            if let Some(found) = find(&fs::read_to_string(&self.said)?) {
-                return Ok(found.to_owned());
-            }
-            std::thread::sleep(PAUSE);
-        }
-        bail!("it does not start; see {}", self.said.display())
-    }
-
-    /// Waits for its end.
-    fn ended(&mut self) -> Result<ExitStatus> {
-        let start = Instant::now();
-        while start.elapsed() < LONGEST {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            std::thread::sleep(PAUSE);
-        }
-        // A request, so that it can end what it started.
-        let id = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &id]).status()?;
-        std::thread::sleep(LONGEST_END);
-        bail!("it did not end within {} s", LONGEST.as_secs())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 impl Stage {
     pub(super) fn start(root: &Path, folder: &Path, model: &Path, programs: &Path) -> Result<Self> {
         let recorded = folder.join("model");
@@ -121,10 +58,7 @@ impl Stage {
         command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
         command.arg(folder.join("gateway.toml"));
         let gateway = Running::start(&mut command, folder, "gateway")?;
-        let base = gateway.tells(|said| {
-            let (_, rest) = said.split_once("\"listening\": \"")?;
-            Some(rest.split_once('"')?.0)
-        })?;
+        let base = gateway.tells(listening)?;
         let inherited = std::env::var("PATH").unwrap_or_default();
         Ok(Self {
             folder: folder.to_owned(),
@@ -167,7 +101,7 @@ impl Stage {
             .env_remove("XDG_DATA_HOME")
             .env_remove("XDG_CACHE_HOME");
         let start = Instant::now();
-        let status = Running::start(&mut command, &place, agent)?.ended()?;
+        let status = Running::start(&mut command, &place, agent)?.ended(LONGEST)?;
         let seconds = start.elapsed().as_secs_f64();
 
         ensure!(status.success(), "it ended with {status}");

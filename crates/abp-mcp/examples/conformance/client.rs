@@ -1,5 +1,6 @@
 //! The client of the suite: it lists what a server has, uses all of it, and answers what it is asked.
 
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use abp_mcp::{
@@ -7,6 +8,7 @@ use abp_mcp::{
     McpAnswer, McpUpstream, McpUpstreamError, Method, ProtocolVersion, ServerAddress,
     UpstreamEvent, VersionSpan,
 };
+use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -16,16 +18,49 @@ const EVENTS: usize = 64;
 /// How often a server may ask within one call.
 const MAX_ROUNDS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// Plays against the server of a scenario.
 pub(crate) async fn play(url: &str) -> Outcome<()> {
+    let capabilities = ClientCapabilities::of([ClientFlag::ElicitationForm]);
+    let (server, events) = open(url, None, capabilities, span()).await?;
+    let answering = tokio::spawn(answer_all(server.clone(), events));
+    use_tools(&server).await?;
+    use_each(&server, Method::ResourcesList, Method::ResourcesRead, "uri").await?;
+    use_each(&server, Method::PromptsList, Method::PromptsGet, "name").await?;
+    answering.abort();
+    Ok(())
+}
+
+/// Prints the names of the tools that a server has for a client with a handshake that declares this.
+pub(crate) async fn print_tools(url: &str, key: &str, capabilities: &str) -> Outcome<()> {
+    let capabilities = ClientCapabilities::from_json(capabilities)?;
+    let key = Some(SecretString::from(key));
+    let (server, events) = open(url, key, capabilities, VersionSpan::LEGACY).await?;
+    let answering = tokio::spawn(answer_all(server.clone(), events));
+    // Some servers look at the capabilities only after the handshake.
+    tokio::time::sleep(SETTLING).await;
+    for tool in list(&server, Method::ToolsList).await? {
+        let name = tool.get("name").and_then(Value::as_str);
+        writeln!(io::stdout(), "{}", name.unwrap_or_default())?;
+    }
+    answering.abort();
+    Ok(())
+}
+
+async fn open(
+    url: &str,
+    bearer: Option<SecretString>,
+    capabilities: ClientCapabilities,
+    span: VersionSpan,
+) -> Outcome<(McpUpstream, mpsc::Receiver<UpstreamEvent>)> {
     let address = ServerAddress::Http(HttpServer {
         url: url.to_owned(),
-        bearer: None,
+        bearer,
     });
     let offer = ClientOffer {
-        versions: versions(span()),
-        capabilities: ClientCapabilities::of([ClientFlag::ElicitationForm]),
+        versions: versions(span),
+        capabilities,
         info: Implementation::new("abp-conformance", env!("CARGO_PKG_VERSION")),
     };
     let timeouts = ClientTimeouts {
@@ -35,12 +70,7 @@ pub(crate) async fn play(url: &str) -> Outcome<()> {
     };
     let (sender, events) = mpsc::channel(EVENTS);
     let server = McpUpstream::open(&address, offer, timeouts, sender).await?;
-    let answering = tokio::spawn(answer_all(server.clone(), events));
-    use_tools(&server).await?;
-    use_each(&server, Method::ResourcesList, Method::ResourcesRead, "uri").await?;
-    use_each(&server, Method::PromptsList, Method::PromptsGet, "name").await?;
-    answering.abort();
-    Ok(())
+    Ok((server, events))
 }
 
 /// The era that the suite is about.

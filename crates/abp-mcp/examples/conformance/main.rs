@@ -2,8 +2,9 @@
 //! its scenarios name, and a client that does what they ask for.
 //!
 //! `conformance server <legacy|modern|both>` prints its address and serves until it is ended;
-//! `conformance client <url>` plays the scenario that the suite names in its environment. `cargo xtask
-//! mcp` runs both.
+//! `conformance client <url>` plays the scenario that the suite names in its environment; `conformance
+//! tools <url> <key> <capabilities>` prints the tools that a server has for such a client. `cargo xtask
+//! mcp` runs them.
 
 mod client;
 mod fixture;
@@ -27,9 +28,8 @@ async fn main() -> ExitCode {
         ["server", "modern"] => http::serve(versions(VersionSpan::MODERN)).await,
         ["server", "both"] => http::serve(versions(VersionSpan::ALL)).await,
         ["client", url] => client::play(url).await,
-        _ => {
-            Err("usage: conformance server <legacy|modern|both> | conformance client <url>".into())
-        }
+        ["tools", url, key, capabilities] => client::print_tools(url, key, capabilities).await,
+        _ => Err("usage: conformance server|client|tools ...".into()),
     };
     let Err(error) = done else {
         return ExitCode::SUCCESS;

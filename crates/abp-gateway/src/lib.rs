@@ -25,6 +25,7 @@ mod scan;
 mod stored;
 mod stream;
 mod tally;
+mod unfinished;
 mod whole;
 
 pub use abp_core::CONTRACT_VERSION;

@@ -33,6 +33,7 @@ use crate::keep::Keeper;
 use crate::refusal;
 use crate::scan::Scan;
 use crate::tally::Tally;
+use crate::unfinished::Unfinished;
 use crate::whole::tell;
 
 /// The caller cannot be told any more that something broke, except by breaking off.
@@ -64,8 +65,7 @@ enum Way {
     /// As they are, watched.
     Native {
         watch: Box<StreamWatch>,
-        /// The last bytes ended an event, so that another can follow.
-        between_events: bool,
+        unfinished: Unfinished,
     },
     /// Translated, with the space for what is written.
     Mapped {
@@ -124,7 +124,7 @@ impl Shared {
             })?;
             Way::Native {
                 watch: Box::new(watch),
-                between_events: true,
+                unfinished: Unfinished::default(),
             }
         };
         tell(&tally, choice.member.name(), &mut headers);
@@ -200,6 +200,17 @@ fn final_answer(out: &[u8]) -> Option<String> {
     None
 }
 
+/// What went wrong with a stream that has ended, if anything did.
+fn code(summary: &StreamSummary) -> Option<ErrorCode> {
+    match (summary.complete, &summary.error) {
+        (true, None) => None,
+        // The upstream ended well; what it said does not hold what was emulated.
+        (true, Some(_)) => Some(ErrorCode::CapabilityEmulationFailed),
+        (false, Some(_)) => Some(ErrorCode::BackendUnavailable),
+        (false, None) => Some(ErrorCode::BackendBrokenAnswer),
+    }
+}
+
 /// Whether a vendor wants its own reasoning back.
 fn keeps_reasoning(dialect: Dialect) -> bool {
     matches!(
@@ -212,22 +223,24 @@ impl AnswerStream {
     /// Takes bytes of the upstream; what they are for the caller.
     fn take(&mut self, bytes: Bytes) -> Bytes {
         match &mut self.way {
-            Way::Native {
-                watch,
-                between_events,
-            } => {
+            Way::Native { watch, unfinished } => {
                 watch.push(&bytes);
-                if let Some(tally) = &mut self.tally {
-                    tally.passed_on(&bytes);
+                let passed = match self.form {
+                    SseForm::Events => unfinished.pass(bytes),
+                    SseForm::JsonArray => bytes,
+                };
+                if let Some(tally) = &mut self.tally
+                    && !passed.is_empty()
+                {
+                    tally.passed_on(&passed);
                 }
-                *between_events = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n");
                 // The caller may go on from the answer as soon as it has seen its end.
                 if let Some(id) = &watch.summary().id
                     && let Some(keeper) = self.keeper.take()
                 {
                     keeper.native(id);
                 }
-                bytes
+                passed
             }
             Way::Mapped {
                 translator,
@@ -251,34 +264,31 @@ impl AnswerStream {
 
     /// The upstream's bytes have ended: what is left for the caller.
     fn end(&mut self) -> Result<Bytes, BrokenOff> {
-        let (last, summary) = match &mut self.way {
-            Way::Native { watch, .. } => {
+        match &mut self.way {
+            Way::Native { watch, unfinished } => {
                 let summary = watch.finish();
-                let broken = !summary.complete && summary.error.is_none();
-                let error = UpstreamError::Broken("it has no end".to_owned());
-                let last = if broken {
-                    self.native_error(&error, summary.id.as_deref())
-                } else {
-                    Ok(Bytes::new())
-                };
-                (last, summary)
+                let code = code(&summary);
+                if code == Some(ErrorCode::BackendBrokenAnswer) {
+                    let error = UpstreamError::Broken("it has no end".to_owned());
+                    return self.break_off(&error, &summary);
+                }
+                let rest = unfinished.rest();
+                if let Some(tally) = &mut self.tally
+                    && !rest.is_empty()
+                {
+                    tally.passed_on(&rest);
+                }
+                self.close(&[], &summary, code);
+                Ok(rest)
             }
             Way::Mapped { translator, .. } => {
                 let mut out = Vec::new();
                 translator.finish_or_fail(&mut out);
                 let summary = translator.events().summary().clone();
-                (Ok(Bytes::from(out)), summary)
+                self.close(&out, &summary, code(&summary));
+                Ok(Bytes::from(out))
             }
-        };
-        let code = match (summary.complete, &summary.error) {
-            (true, None) => None,
-            // The upstream ended well; what it said does not hold what was emulated.
-            (true, Some(_)) => Some(ErrorCode::CapabilityEmulationFailed),
-            (false, Some(_)) => Some(ErrorCode::BackendUnavailable),
-            (false, None) => Some(ErrorCode::BackendBrokenAnswer),
-        };
-        self.close(last.as_deref().unwrap_or_default(), &summary, code);
-        last
+        }
     }
 
     /// The upstream's bytes do not come any more: what the caller is told. Where the answer has come
@@ -292,23 +302,29 @@ impl AnswerStream {
             return self.end();
         }
         tracing::warn!(target: "abp.gateway", upstream = self.upstream, %error, "an answer broke off");
-        let (last, summary) = match &mut self.way {
+        match &mut self.way {
             Way::Native { watch, .. } => {
                 let summary = watch.finish();
-                (self.native_error(error, summary.id.as_deref()), summary)
+                self.break_off(error, &summary)
             }
             Way::Mapped { translator, .. } => {
                 let summary = translator.events().summary().clone();
                 let mut out = Vec::new();
                 translator.interrupt(told(&self.upstream, error), &mut out);
-                (Ok(Bytes::from(out)), summary)
+                self.close(&out, &summary, Some(error.code()));
+                Ok(Bytes::from(out))
             }
-        };
-        self.close(
-            last.as_deref().unwrap_or_default(),
-            &summary,
-            Some(error.code()),
-        );
+        }
+    }
+
+    fn break_off(
+        &mut self,
+        error: &UpstreamError,
+        summary: &StreamSummary,
+    ) -> Result<Bytes, BrokenOff> {
+        let last = self.native_error(error, summary.id.as_deref());
+        let own = last.as_deref().unwrap_or_default();
+        self.close(own, summary, Some(error.code()));
         last
     }
 
@@ -319,10 +335,11 @@ impl AnswerStream {
         error: &UpstreamError,
         announced: Option<&str>,
     ) -> Result<Bytes, BrokenOff> {
-        let Way::Native { between_events, .. } = &self.way else {
-            return Err(BrokenOff);
+        let can_follow = match &self.way {
+            Way::Native { unfinished, .. } => unfinished.is_between_events(),
+            Way::Mapped { .. } => false,
         };
-        if self.form == SseForm::JsonArray {
+        if !can_follow || self.form == SseForm::JsonArray {
             return Err(BrokenOff);
         }
         let start = announced.map(|id| IrDelta::Start {
@@ -340,9 +357,6 @@ impl AnswerStream {
             events.drain(..events.len().saturating_sub(1));
         }
         let mut out = Vec::new();
-        if !between_events {
-            out.extend_from_slice(b"\n\n");
-        }
         let mut encoder = SseEncoder::new(SseForm::Events);
         for event in events {
             encoder.event(event.name.as_deref(), &event.data, &mut out);
@@ -350,13 +364,16 @@ impl AnswerStream {
         Ok(Bytes::from(out))
     }
 
-    /// Closes the exchange, with the last bytes that the caller gets.
+    /// Closes the exchange, with the last bytes of our own that the caller gets.
     fn close(&mut self, last: &[u8], summary: &StreamSummary, code: Option<ErrorCode>) {
         let Some(mut tally) = self.tally.take() else {
             return;
         };
         if !last.is_empty() {
             tally.delivered(last);
+            if let Way::Native { unfinished, .. } = &mut self.way {
+                tally.received(&unfinished.rest());
+            }
         }
         if let Some(usage) = &summary.usage {
             tally.used(usage);

@@ -73,6 +73,7 @@ fn b17_a_stream_that_is_cut_ends_in_the_callers_error() {
             assert!(seen.error.is_some(), "no error: {place}");
             assert!(!seen.complete, "it ends as if finished: {place}");
             assert!(!reply.text().contains("[DONE]"), "a terminator: {place}");
+            assert_has_no_half_event(&reply, &place);
             if caller == Dialect::Codex {
                 assert_is_of_one_answer(&reply, &place);
             }
@@ -105,6 +106,14 @@ fn a_vendor_that_does_not_hang_up_has_answered() {
         );
         assert_eq!(lab.receipt(&reply)["outcome"], "complete", "{place}");
     }
+}
+
+/// Clients fail at half an event, before they hear of the error after it.
+fn assert_has_no_half_event(reply: &Reply, place: &str) {
+    let text = reply.text();
+    let mut datas = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let half = datas.find(|data| serde_json::from_str::<serde_json::Value>(data).is_err());
+    assert_eq!(half, None, "{place}");
 }
 
 /// Clients of Responses stop listening where an event is about another answer than the one before.

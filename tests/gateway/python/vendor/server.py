@@ -160,7 +160,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        stream = b"".join(written(*event, line_end=dialect.LINE_END) for event in events)
+        stream = bytearray().join(written(*event, line_end=dialect.LINE_END) for event in events)
+        if made.midway == "break off":
+            # In the middle of an event.
+            del stream[-20:]
         for start in range(0, len(stream), CHUNK):
             chunk = stream[start : start + CHUNK]
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))

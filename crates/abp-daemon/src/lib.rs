@@ -4,7 +4,7 @@
 //! way: its bytes are watched while they come, its host, origin and framing are checked,
 //! its address is looked up in one table of routes, its key is found, its body is read within
 //! limits, and only then does the gateway see it. Vendors' routes answer in the vendor's words,
-//! errors included.
+//! errors included. `/v1/assist` starts runs for whoever asks, in the form it can take.
 //!
 //! HTTP/1.1 only: that is what vendors' clients speak to a plain address, and it leaves out every
 //! attack that needs more.

@@ -26,6 +26,8 @@ const source = { source_id: "s", uri: "https://example.org/s", title: "Sales" };
 const STEPS = {
   story: [
     { do: "think", text: "The figures first. Then the rest." },
+    block("PROGRESS_INDICATOR", { label: "Reading", status: "running", progress_percent: 0.5 }),
+    block("PROGRESS_INDICATOR", { label: "Reading", status: "complete" }),
     { do: "say", text: "Let me **look**." },
     { do: "write", path: "notes.md", content: "north\n" },
     { do: "read", path: "notes.md" },
@@ -140,9 +142,14 @@ function expected(trace) {
       case "file_changed":
         activity("FILE_CHANGE", { path: event.path, summary: event.summary });
         break;
-      case "content_block":
-        activity(event.block_type.toUpperCase(), event.data);
+      case "content_block": {
+        // What is told of the same thing again replaces what was told before.
+        const last = messages.at(-1);
+        const again = event.data.label && last?.content.label === event.data.label;
+        if (again) last.content = event.data;
+        else activity(event.block_type.toUpperCase(), event.data);
         break;
+      }
     }
   }
   return messages;

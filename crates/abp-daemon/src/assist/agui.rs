@@ -25,6 +25,8 @@ pub(super) struct AgUi {
     made: u64,
     /// Calls that came without an id and wait for their result, by tool.
     unnamed: HashMap<String, Vec<String>>,
+    /// What goes on, and the message that tells how far it is.
+    progress: Option<(Value, String)>,
     out: Vec<Value>,
 }
 
@@ -45,6 +47,7 @@ impl AgUi {
             streamed: false,
             made: 0,
             unnamed: HashMap::new(),
+            progress: None,
             out: Vec::new(),
         }
     }
@@ -92,9 +95,7 @@ impl AgUi {
             AgentEventKind::PlanUpdated { entries } => {
                 self.activity("PLAN", json!({ "entries": entries }));
             }
-            AgentEventKind::ContentBlock { block_type, data } => {
-                self.activity(PresentationType::parse(block_type).as_str(), data.clone());
-            }
+            AgentEventKind::ContentBlock { block_type, data } => self.block(block_type, data),
             AgentEventKind::Adapted { adaptation } => {
                 self.custom("abp.adapted", &json!(adaptation));
             }
@@ -255,9 +256,28 @@ impl AgUi {
         self.out.push(result);
     }
 
+    /// Progress of the same thing replaces what was told of it before.
+    fn block(&mut self, block_type: &str, data: &Value) {
+        let kind = PresentationType::parse(block_type);
+        if kind != PresentationType::ProgressIndicator {
+            return self.activity(kind.as_str(), data.clone());
+        }
+        let label = data.get("label").cloned().unwrap_or_default();
+        let id = match self.progress.take() {
+            Some((before, id)) if before == label => id,
+            _ => self.new_id(),
+        };
+        self.progress = Some((label, id.clone()));
+        self.snapshot(kind.as_str(), &id, data.clone());
+    }
+
     fn activity(&mut self, kind: &str, content: Value) {
-        self.close();
         let id = self.new_id();
+        self.snapshot(kind, &id, content);
+    }
+
+    fn snapshot(&mut self, kind: &str, id: &str, content: Value) {
+        self.close();
         let content = match content {
             Value::Object(content) => content,
             other => Map::from_iter([("value".to_owned(), other)]),

@@ -84,8 +84,8 @@ pub use headers::{
     McpHeaders, check_headers, decode_header, encode_header, header_version, name_header,
 };
 pub use lifecycle::{
-    Agreement, Arrival, Audience, Breach, Call, CallAnswer, ClientLifecycle, ClientOffer,
-    ClientTimeouts, Next, NoResult, Offer, Profile, Refused, ServerLifecycle, Settled,
+    Agreement, Arrival, Breach, Call, CallAnswer, ClientLifecycle, ClientOffer, ClientTimeouts,
+    Next, NoResult, Offer, Profile, Recipient, Refused, ServerLifecycle, Settled,
 };
 pub use message::{MESSAGE_LIMITS, Message, RequestId};
 pub use meta::{INPUT_KEY, Implementation, LoggingLevel};

@@ -16,7 +16,7 @@ use abp_json::{Kind, Tape, View, Writer};
 
 pub use client::{ClientLifecycle, ClientTimeouts};
 pub use offer::{ClientOffer, Offer, Profile};
-pub use server::{Arrival, Audience, ServerLifecycle};
+pub use server::{Arrival, Recipient, ServerLifecycle};
 
 use crate::capabilities::{ClientCapabilities, ServerCapabilities};
 use crate::gate::{Closed, Gate};

@@ -30,7 +30,7 @@ pub struct Arrival<'a> {
 
 /// Whom a notification is for.
 #[derive(Clone, Copy, Debug)]
-pub enum Audience<'a> {
+pub enum Recipient<'a> {
     /// The client at the other end, up to 2025-11-25.
     Connection,
     /// Whoever waits for the answer to this request; a subscription is such a request.
@@ -254,13 +254,13 @@ impl ServerLifecycle {
         &self,
         method: Method,
         params: Option<&str>,
-        audience: Audience<'_>,
+        recipient: Recipient<'_>,
     ) -> Result<String, Closed> {
         let tape = object(params)?;
         let view = tape.as_ref().map(Tape::root);
-        let (agreement, occasion, tagged) = match audience {
-            Audience::Connection => (self.told(method)?, Occasion::Unasked, None),
-            Audience::Request(id) => {
+        let (agreement, occasion, tagged) = match recipient {
+            Recipient::Connection => (self.told(method)?, Occasion::Unasked, None),
+            Recipient::Request(id) => {
                 let serving = self.serving.get(id).ok_or(Closed::NobodyWaits)?;
                 let tagged = || meta::tag_subscription(view, id);
                 (

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::connection::Shared;
 use super::{ForeignError, Outgoing, now};
 use crate::gate::Closed;
-use crate::lifecycle::{Agreement, Audience, Next};
+use crate::lifecycle::{Agreement, Next, Recipient};
 use crate::message::{MESSAGE_LIMITS, RequestId};
 use crate::method::Method;
 use crate::state::Binding;
@@ -95,14 +95,14 @@ impl ClientHandle {
     /// # Errors
     /// Says why it may not be told.
     pub fn tell(&self, method: Method, params: &str) -> Result<(), Closed> {
-        let audience = self
+        let recipient = self
             .request
             .as_ref()
-            .map_or(Audience::Connection, Audience::Request);
+            .map_or(Recipient::Connection, Recipient::Request);
         let text = self
             .shared
             .lifecycle()
-            .notify(method, Some(params), audience)?;
+            .notify(method, Some(params), recipient)?;
         // A client that does not read fast enough misses this; its answers are not lost.
         drop(self.outlet.try_send(Outgoing::told(text)));
         Ok(())

@@ -12,7 +12,7 @@ use super::{Change, ClientHandle, ForeignError, McpAnswer, McpSession, Outgoing,
 use crate::capabilities::extract_client_capabilities;
 use crate::gate::Closed;
 use crate::lifecycle::{
-    Arrival, Audience, Call, CallAnswer, Next, NoResult, Offer, ServerLifecycle, Settled,
+    Arrival, Call, CallAnswer, Next, NoResult, Offer, Recipient, ServerLifecycle, Settled,
 };
 use crate::message::{self, Incoming, MESSAGE_LIMITS, Malformed, Message, Request, RequestId};
 use crate::meta::{self, RequestMeta};
@@ -377,10 +377,10 @@ impl Shared {
             let _watch = watch;
             while let Some(change) = next_change(&mut changes).await {
                 let params = change.params();
-                let audience = Audience::Request(&listening);
+                let recipient = Recipient::Request(&listening);
                 let told = shared
                     .lifecycle()
-                    .notify(change.method(), params.as_deref(), audience);
+                    .notify(change.method(), params.as_deref(), recipient);
                 // What the filter does not ask for is not told.
                 let Ok(text) = told else { continue };
                 if outlet.send(Outgoing::told(text)).await.is_err() {
@@ -419,7 +419,7 @@ impl Shared {
         let params = change.params();
         let told =
             self.lifecycle()
-                .notify(change.method(), params.as_deref(), Audience::Connection);
+                .notify(change.method(), params.as_deref(), Recipient::Connection);
         let outlet = lock(&self.general).clone();
         if let (Ok(text), Some(outlet)) = (told, outlet) {
             drop(outlet.send(Outgoing::told(text)).await);

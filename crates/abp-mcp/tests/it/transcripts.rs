@@ -11,9 +11,9 @@ use std::time::Duration;
 use abp_json::View;
 use abp_mcp::message::{Incoming, Malformed, RequestId, parse, read};
 use abp_mcp::{
-    Arrival, Audience, CallAnswer, ClientLifecycle, ClientOffer, ClientTimeouts, Closed,
-    Implementation, MESSAGE_LIMITS, Message, Method, Next, NoResult, Offer, Profile,
-    ProtocolVersion, ServerLifecycle, Side, StateKey,
+    Arrival, CallAnswer, ClientLifecycle, ClientOffer, ClientTimeouts, Closed, Implementation,
+    MESSAGE_LIMITS, Message, Method, Next, NoResult, Offer, Profile, ProtocolVersion, Recipient,
+    ServerLifecycle, Side, StateKey,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -123,7 +123,7 @@ impl Machine {
             Self::Server(one) => one.notify(
                 method,
                 params,
-                during.map_or(Audience::Connection, Audience::Request),
+                during.map_or(Recipient::Connection, Recipient::Request),
             ),
             Self::Client(one) => one.notify(method, params),
         }

@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use abp_core::Receipt;
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, text};
+use crate::desk::{Desk, Ran, text};
 
 fn fixture(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -67,6 +68,65 @@ fn capabilities_can_be_given() {
     let (_, spoken) = desk.json(&["present", "--as", "voice", text(&run)]);
     let voice = fs::read_to_string(fixture("voice.txt")).unwrap();
     assert_eq!(spoken["text"], Value::from(voice));
+}
+
+/// `abp run` itself: with looks on a terminal, plain through a pipe; the receipt knows which it was.
+#[test]
+fn a_terminal_and_a_pipe_get_a_run_as_they_can_show_it() {
+    let source = json!({"title": "Sales", "uri": "https://example.org/s"});
+    let script = json!({"name": "report", "steps": [
+        {"do": "think", "text": "hm"},
+        {"do": "say", "text": "Sales **grew**\u{1b}[2J, see `a.csv`."},
+        {"do": "emit", "event": {"type": "content_block", "block_type": "CITATION_BLOCK", "data": {"citations": [source]}}},
+    ]});
+    let cases = [
+        (
+            true,
+            "\u{1b}[2mhm\u{1b}[0m\nSales \u{1b}[1mgrew\u{1b}[0m[2J, see \u{1b}[36ma.csv\u{1b}[0m.\n  \u{1b}[2m[1]\u{1b}[0m Sales ",
+            Vec::new(),
+        ),
+        (
+            false,
+            "\nSales grew[2J, see a.csv.\n1. Sales (https://example.org/s)\n\n",
+            vec![
+                "thought",
+                "block",
+                "markdown emphasis",
+                "markdown code span",
+                "control or direction character",
+            ],
+        ),
+    ];
+    for (is_terminal, shown, changes) in cases {
+        let desk = Desk::new();
+        desk.write("report.json", script.to_string());
+        let run = [
+            "run",
+            "--task",
+            "a",
+            "--mock-script",
+            "report.json",
+            "--backend",
+            "report",
+        ];
+        let mut command = desk.command(&run);
+        if is_terminal {
+            command.env("CLICOLOR_FORCE", "1");
+        }
+        let ran = Ran::new(command.output().unwrap());
+        assert!(ran.stdout.contains(shown), "{:?}", ran.stdout);
+        let receipt = fs::read(&desk.receipts()[0]).unwrap();
+        let receipt: Receipt = serde_json::from_slice(&receipt).unwrap();
+        let changed: Vec<_> = receipt
+            .adaptations
+            .iter()
+            .map(|one| one.from.as_str())
+            .collect();
+        assert_eq!(changed, changes);
+        let client = &receipt.trace[0].ext.as_ref().unwrap()["client"];
+        assert_eq!(client["origins"]["prefers_markdown"], "protocol");
+        assert_eq!(client["capabilities"]["prefers_markdown"], is_terminal);
+    }
 }
 
 #[test]

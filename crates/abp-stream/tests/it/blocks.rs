@@ -1,7 +1,8 @@
 //! Blocks that a client cannot render, and those it can.
 
-use abp_core::{AgentEventKind, ClientCapabilities};
+use abp_core::{AgentEvent, AgentEventKind, ClientCapabilities};
 use abp_stream::{Packets, Presented, Presenter, TextForm};
+use proptest::prelude::*;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -200,6 +201,62 @@ fn changes_are_told_before_the_run_ends() {
     assert_eq!(presenter.finish(), []);
     let code = ("markdown code span", "the code alone", 1);
     assert_eq!(changes(&presenter), [code]);
+}
+
+/// What a run may say: a name for it, and the event.
+fn said() -> impl Strategy<Value = (&'static str, AgentEvent)> {
+    const BLOCKS: [&str; 6] = [
+        "CITATION_BLOCK",
+        "MEDIA_CAROUSEL",
+        "PROGRESS_INDICATOR",
+        "MARKDOWN_BLOCK",
+        "THOUGHT_TRACE",
+        "chart",
+    ];
+    let data = prop_oneof![
+        Just(json!({})),
+        Just(json!({"label": "Build", "status": "running", "content": "**a**"})),
+        Just(json!({"items": [{"url": "https://a.b/c", "title": "T"}], "citations": 7})),
+    ];
+    let blocks = (prop::sample::select(BLOCKS.to_vec()), data);
+    let thought = event(AgentEventKind::ThinkingDelta {
+        text: "hm".to_owned(),
+    });
+    prop_oneof![
+        4 => blocks.prop_map(|(name, data)| (name, block(name, data))),
+        1 => Just(("thinking_delta", thought)),
+        1 => Just(("text", delta("*a"))),
+        1 => Just(("text", message("**b**"))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    /// Every block and every thought either reaches the client or is counted.
+    #[test]
+    fn no_event_disappears_without_a_record(
+        run in prop::collection::vec(said(), 0..20),
+        listed in prop::sample::subsequence(vec!["CITATION_BLOCK", "PROGRESS_INDICATOR", "THOUGHT_TRACE", "chart"], 0..=4),
+        markdown: bool,
+    ) {
+        let capabilities = client(&listed, markdown, None);
+        let mut presenter = Presenter::for_client(Some(capabilities));
+        let events: Vec<_> = run.iter().map(|(_, event)| event.clone()).collect();
+        let shown = presented(&mut presenter, &events);
+        for (name, _) in run.iter().filter(|(name, _)| *name != "text") {
+            let passed = shown.iter().filter(|kind| match kind {
+                AgentEventKind::ContentBlock { block_type, .. } => block_type == name,
+                other => other.name() == *name,
+            });
+            let changed = presenter.adaptations().iter().filter(|change| {
+                change.event == *name && ["block", "thought"].contains(&change.from.as_str())
+            });
+            let changed: u64 = changed.map(|change| change.count).sum();
+            let told = run.iter().filter(|(other, _)| other == name).count();
+            prop_assert_eq!(passed.count() as u64 + changed, told as u64, "{}", name);
+        }
+    }
 }
 
 /// A run that was recorded for one client can be presented to another.

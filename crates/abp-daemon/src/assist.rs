@@ -24,6 +24,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::accept::{Accepted, Framing, Profile};
@@ -96,6 +97,7 @@ impl Assist {
             parts,
             notes: request.left_out,
             keep_alive: Duration::from_secs(self.runs.config().server.keepalive_secs.into()),
+            last_sign: Instant::now(),
             runs: Arc::clone(&self.runs),
         };
         tokio::spawn(async move {

@@ -22,6 +22,8 @@ pub(super) struct Follower {
     /// What the sender has to know, once the run has begun.
     pub(super) notes: Vec<String>,
     pub(super) keep_alive: Duration,
+    /// When the sender heard something last.
+    pub(super) last_sign: Instant,
     pub(super) runs: Arc<RunPlane>,
 }
 
@@ -35,12 +37,14 @@ impl Follower {
         let cancel = handle.cancel_handle();
         let mut events = handle.events;
         let stays = loop {
-            let quiet = Instant::now() + self.keep_alive;
+            // What happens need not be heard: it is the last word to the sender that counts.
+            let quiet = self.last_sign + self.keep_alive;
             let next = tokio::select! {
                 biased;
                 () = self.parts.closed() => break false,
                 event = events.next() => event,
                 () = sleep_until(quiet) => {
+                    self.last_sign = Instant::now();
                     if self.send(self.writer.keep_alive()).await.is_err() {
                         break false;
                     }
@@ -91,17 +95,18 @@ impl Follower {
         self.send_all(pieces).await
     }
 
-    async fn send_all(&self, pieces: Vec<Bytes>) -> Result<(), Gone> {
+    async fn send_all(&mut self, pieces: Vec<Bytes>) -> Result<(), Gone> {
         for piece in pieces {
             self.send(piece).await?;
         }
         Ok(())
     }
 
-    async fn send(&self, piece: Bytes) -> Result<(), Gone> {
+    async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
         if piece.is_empty() {
             return Ok(());
         }
+        self.last_sign = Instant::now();
         self.parts.send(piece).await.map_err(|_| Gone)
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn build(
     let mut order = WorkOrderBuilder::new(&request.task)
         .id(request.id)
         .workspace(empty_workspace(runs).await?)
-        .policy(runs.default_policy().unwrap_or_else(usual_policy))
+        .policy(runs.default_policy().unwrap_or_else(own_directory_only))
         .context(ContextPacket {
             snippets: request.snippets.clone(),
             ..ContextPacket::default()
@@ -54,7 +54,7 @@ async fn empty_workspace(runs: &RunPlane) -> Result<WorkspaceSpec, AbpError> {
     })
 }
 
-fn usual_policy() -> PolicyProfile {
+fn own_directory_only() -> PolicyProfile {
     PolicyProfile {
         allowed_tools: USUAL_TOOLS.map(str::to_owned).to_vec(),
         ..PolicyProfile::default()

@@ -290,17 +290,33 @@ fn models_and_keys_are_the_operators() {
     assert_eq!(reply.status, 403, "{}", reply.text());
 }
 
+/// Where the operator says nothing, an agent may work in its directory and do nothing else.
+#[test]
+fn an_agent_may_not_do_what_nobody_allowed() {
+    let call = json!({ "type": "tool_call", "tool_name": "Bash", "input": { "command": "id" } });
+    let (lab, _dir) = stage(&json!([{ "do": "emit", "event": call }]));
+    let packets = packets(&assist(&lab, "", &request(&Value::Null)));
+    let fatal = packets
+        .iter()
+        .find(|packet| packet.p["severity"] == "fatal");
+    assert_eq!(fatal.expect("an error").p["code"], "POLICY_DENIED");
+}
+
 /// In one piece, as words, and with a sign of life while nothing happens.
 #[test]
 fn the_same_run_in_other_forms() {
     let steps = json!([
         { "do": "say", "text": "**hi** there" },
-        { "do": "sleep", "ms": 2300 },
+        { "do": "sleep", "ms": 700 },
+        { "do": "emit", "event": { "type": "thinking_delta", "text": "hm" } },
+        { "do": "sleep", "ms": 700 },
         { "do": "fail", "code": "BACKEND_UNAVAILABLE", "message": "gone" },
     ]);
     let (lab, _dir) = stage(&steps);
     let body = request(&Value::Null);
-    let streamed = assist(&lab, "", &body);
+    // Thoughts that it does not hear are no sign of life.
+    let deaf = request(&json!({ "capabilities": {} }));
+    let streamed = assist(&lab, "", &deaf);
     assert!(
         streamed.text().contains("\n\n: keep-alive\n\n"),
         "{}",
@@ -314,7 +330,7 @@ fn the_same_run_in_other_forms() {
     );
     assert_eq!(last[1].p["code"], "BACKEND_UNAVAILABLE");
 
-    let collected = assist(&lab, "accept: application/json\r\n", &body).json();
+    let collected = assist(&lab, "accept: application/json\r\n", &deaf).json();
     let collected: Vec<StreamPacket> =
         serde_json::from_value(collected["packets"].clone()).expect("packets");
     check_order(&collected);

@@ -452,4 +452,16 @@ fn agui_events_open_and_close() {
         (&events[0]["threadId"], &events[0]["runId"]),
         (&json!("thread"), &json!("run"))
     );
+
+    // An agent request in the words of AG-UI, which is what it asks for.
+    let accept = "accept: text/event-stream; profile=ag-ui\r\n";
+    let reply = assist(&lab, accept, &request(&Value::Null)).text();
+    let first = reply
+        .strip_prefix("data: ")
+        .and_then(|rest| rest.split_once("\n\n"));
+    let first: Value = serde_json::from_str(first.expect("an event").0).expect("an event");
+    assert_eq!(
+        (&first["type"], &first["threadId"]),
+        (&json!("RUN_STARTED"), &json!(Uuid::nil()))
+    );
 }

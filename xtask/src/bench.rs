@@ -2,6 +2,7 @@
 
 mod gateway;
 mod json;
+mod mcp;
 mod present;
 mod run;
 mod sidecar;
@@ -24,6 +25,10 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "json",
         run: json::run,
+    },
+    Bench {
+        name: "mcp",
+        run: mcp::run,
     },
     Bench {
         name: "present",

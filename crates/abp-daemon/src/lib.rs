@@ -28,7 +28,7 @@ mod wire;
 pub use find::find_run;
 pub use mcp::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
 pub use policy::usual_policy;
-pub use runs::{RunPlane, ServedModel, first_served_model, served_models};
+pub use runs::{ConfiguredModel, RunPlane, configured_models, first_configured_model};
 pub use serve::{Planes, Server, ServerOptions};
 pub use setup::{
     gateway, harden, http_upstream, new_key, operator_key, operator_key_file, server_options,

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use self::upstreams::{MOCK_BACKEND, UpstreamBackend};
 
-pub use self::upstreams::{ServedModel, first_served_model, served_models};
+pub use self::upstreams::{ConfiguredModel, configured_models, first_configured_model};
 
 /// The backend of a run that nobody chose one for.
 const DEFAULT_BACKEND: &str = "mock";

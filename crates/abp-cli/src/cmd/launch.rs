@@ -23,7 +23,7 @@ use crate::args::{Agent, GlobalArgs, LaunchArgs};
 use crate::cmd::keys::{MadeKey, make};
 use crate::output::{DIM, Output};
 use crate::session::{Session, block_on};
-use abp_daemon::first_served_model;
+use abp_daemon::first_configured_model;
 
 /// How long a launch's key is good where nothing is left to revoke it.
 const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -66,7 +66,7 @@ async fn with_gateway(
         base: place.base(),
         key: key.secret(),
         model: args.model.as_deref(),
-        any_model: first_served_model(config),
+        any_model: first_configured_model(config),
         on_loss: args.on_loss,
         directory: directory.path(),
     });
@@ -218,7 +218,7 @@ fn print(
         base: &expected.base,
         key: "KEY",
         model: args.model.as_deref(),
-        any_model: first_served_model(session.config()),
+        any_model: first_configured_model(session.config()),
         on_loss: args.on_loss,
         directory: Path::new("DIRECTORY"),
     });

@@ -8,16 +8,16 @@ use crate::args::GlobalArgs;
 use crate::output::{DIM, Output, STRONG};
 use crate::session::Session;
 use crate::text::one_line;
-use abp_daemon::{ServedModel, served_models};
+use abp_daemon::{ConfiguredModel, configured_models};
 
 pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
-    let models = served_models(session.config());
+    let models = configured_models(session.config());
     if output.is_json() {
         output.json(&json!({ "models": models }))?;
         return Ok(ExitStatus::Success);
     }
-    let width = |of: fn(&ServedModel<'_>) -> usize| models.iter().map(of).max().unwrap_or(0);
+    let width = |of: fn(&ConfiguredModel<'_>) -> usize| models.iter().map(of).max().unwrap_or(0);
     let (name, upstream) = (
         width(|model| model.name.len()),
         width(|model| model.upstream.len()),
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus
     Ok(ExitStatus::Success)
 }
 
-fn about(model: &ServedModel<'_>) -> String {
+fn about(model: &ConfiguredModel<'_>) -> String {
     let mut about = match model.dialects.as_slice() {
         [dialect] => dialect.label().to_owned(),
         _ => "every dialect".to_owned(),

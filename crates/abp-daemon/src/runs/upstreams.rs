@@ -38,7 +38,7 @@ const MOCK_CAN: [Capability; 6] = [
 
 /// A model that the gateway serves.
 #[derive(Debug, Serialize)]
-pub struct ServedModel<'c> {
+pub struct ConfiguredModel<'c> {
     /// What callers call it, or a pattern for such names.
     pub name: &'c str,
     /// The upstream that serves it.
@@ -55,7 +55,7 @@ pub struct ServedModel<'c> {
 
 /// The models that are served, in the order of their upstreams, the embedded one last.
 #[must_use]
-pub fn served_models(config: &Config) -> Vec<ServedModel<'_>> {
+pub fn configured_models(config: &Config) -> Vec<ConfiguredModel<'_>> {
     let mut models = Vec::new();
     for (name, upstream) in &config.upstreams {
         let plain = upstream.models.iter().map(|model| (model, None));
@@ -65,7 +65,7 @@ pub fn served_models(config: &Config) -> Vec<ServedModel<'_>> {
             .iter()
             .map(|(model, vendor)| (model, Some(vendor)));
         for (model, vendor) in plain.chain(renamed) {
-            models.push(ServedModel {
+            models.push(ConfiguredModel {
                 name: model,
                 upstream: name,
                 dialects: vec![upstream.dialect],
@@ -79,7 +79,7 @@ pub fn served_models(config: &Config) -> Vec<ServedModel<'_>> {
     } else {
         "mock-*"
     };
-    models.extend([MOCK, others].map(|name| ServedModel {
+    models.extend([MOCK, others].map(|name| ConfiguredModel {
         name,
         upstream: MOCK,
         dialects: Dialect::ALL.to_vec(),
@@ -91,8 +91,10 @@ pub fn served_models(config: &Config) -> Vec<ServedModel<'_>> {
 
 /// The first model that is served by a name, and not by a pattern.
 #[must_use]
-pub fn first_served_model(config: &Config) -> &str {
-    let names = served_models(config).into_iter().map(|model| model.name);
+pub fn first_configured_model(config: &Config) -> &str {
+    let names = configured_models(config)
+        .into_iter()
+        .map(|model| model.name);
     names.into_iter().find(is_plain).unwrap_or(MOCK)
 }
 

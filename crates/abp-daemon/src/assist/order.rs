@@ -7,7 +7,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 
 use super::request::AssistRequest;
-use crate::runs::{RunPlane, served_models};
+use crate::runs::{RunPlane, configured_models};
 
 /// The directory of the state in which nothing is. Runs get a copy of it.
 const EMPTY: &str = "assist";
@@ -63,7 +63,7 @@ fn own_directory_only() -> PolicyProfile {
 
 /// Only models that the operator serves can be asked for.
 fn check_model(model: &str, runs: &RunPlane) -> Result<(), AbpError> {
-    let served: Vec<_> = served_models(runs.config())
+    let served: Vec<_> = configured_models(runs.config())
         .iter()
         .map(|served| served.name.to_owned())
         .collect();

@@ -155,15 +155,16 @@ impl Fleet {
     /// Opens what is not open, and says what was agreed on with each server that can be used.
     pub(super) async fn open_all(self: &Arc<Self>) -> Vec<(String, Arc<Agreement>)> {
         let mut opening = JoinSet::new();
-        for slot in &self.slots {
+        for slot in self.slots.iter().filter(|slot| slot.current().is_none()) {
             let (fleet, slot) = (Arc::clone(self), Arc::clone(slot));
-            opening.spawn(async move {
-                let upstream = fleet.upstream(&slot).await.ok()?;
-                Some((slot.server.name.clone(), upstream.agreement()?))
-            });
+            opening.spawn(async move { fleet.upstream(&slot).await.is_ok() });
         }
-        let opened = opening.join_all().await;
-        opened.into_iter().flatten().collect()
+        opening.join_all().await;
+        let agreed = self.slots.iter().filter_map(|slot| {
+            let agreement = slot.current()?.agreement()?;
+            Some((slot.server.name.clone(), agreement))
+        });
+        agreed.collect()
     }
 
     /// The connection with a server, opened if need be. Only the first time, and after it has ended,
@@ -172,6 +173,9 @@ impl Fleet {
         self: &Arc<Self>,
         slot: &Arc<Slot>,
     ) -> Result<McpUpstream, String> {
+        if let Some(upstream) = slot.current() {
+            return Ok(upstream);
+        }
         // The semaphore is never closed.
         let _turn = slot.turn.acquire().await;
         if let Some(upstream) = slot.current() {

@@ -198,15 +198,20 @@ impl Fleet {
     }
 
     async fn routed(self: &Arc<Self>, method: Method, freshness: Freshness) -> Vec<Routed> {
+        let mut listed = Vec::new();
         let mut listing = JoinSet::new();
         for slot in &self.slots {
+            if let Some(kept) = slot.kept(method, freshness) {
+                listed.push((Arc::clone(slot), kept));
+                continue;
+            }
             let (fleet, slot) = (Arc::clone(self), Arc::clone(slot));
             listing.spawn(async move {
                 let items = fleet.items(&slot, method, freshness).await;
                 (slot, items)
             });
         }
-        let mut listed = listing.join_all().await;
+        listed.extend(listing.join_all().await);
         listed.sort_by(|one, other| one.0.server.name.cmp(&other.0.server.name));
         match method {
             Method::ToolsList | Method::PromptsList => named(&listed),
@@ -227,8 +232,7 @@ impl Fleet {
         if self.upstream(slot).await.is_err() || !slot.has(family.flag) {
             return Arc::default();
         }
-        let may_be_kept = freshness == Freshness::Kept || slot.has(family.changes);
-        if let Some(kept) = slot.lists.get(method).filter(|_| may_be_kept) {
+        if let Some(kept) = slot.kept(method, freshness) {
             return kept;
         }
         match tokio::time::timeout(DEADLINE, slot.fetch(method, &family)).await {
@@ -248,6 +252,14 @@ impl Fleet {
 }
 
 impl Slot {
+    /// What is kept of a list of a server that is there, where it will do.
+    fn kept(&self, method: Method, freshness: Freshness) -> Option<Items> {
+        let changes = family(method)?.changes;
+        self.current()?;
+        let may_be_kept = freshness == Freshness::Kept || self.has(changes);
+        self.lists.get(method).filter(|_| may_be_kept)
+    }
+
     /// All pages of a list, as far as they are taken.
     async fn fetch(
         &self,

@@ -261,7 +261,7 @@ impl<'t> View<'t> {
     /// A key with a lone surrogate appears in its escaped spelling, so such a pointer is for
     /// people: it does not resolve.
     pub fn pointer(self) -> String {
-        let mut segments = Vec::new();
+        let mut segments = Vec::with_capacity(8);
         let mut view = self;
         while let Some(parent) = view.parent() {
             segments.push(match parent.kind() {
@@ -278,7 +278,11 @@ impl<'t> View<'t> {
             });
             view = parent;
         }
-        pointer::build(segments.iter().rev())
+        let mut pointer = String::with_capacity(segments.iter().map(|part| part.len() + 1).sum());
+        for segment in segments.iter().rev() {
+            pointer::push(&mut pointer, segment);
+        }
+        pointer
     }
 
     /// Converts to a `serde_json::Value`, doubles rounded to the nearest.

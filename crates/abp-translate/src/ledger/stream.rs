@@ -1,12 +1,13 @@
 //! The ledger of a stream: the same places come again and again, so they are counted.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use abp_core::ir::Origin;
 use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, WrittenEvent};
 use abp_json::{Limits, NodeId, Tape};
+use foldhash::fast::RandomState;
 
 use super::{Action, Ledger, LedgerEntry, account};
 
@@ -24,20 +25,29 @@ const MAX_SHAPES: usize = 1024;
 pub(crate) struct StreamLedger {
     target: Dialect,
     entries: Vec<(u64, LedgerEntry)>,
-    places: BTreeMap<Key, usize>,
+    /// The places of entries, by what they are counted together for.
+    places: HashMap<u64, usize>,
     shapes: HashMap<u64, Vec<usize>>,
+    /// Its seed is random, so that nobody can make two shapes pass for one.
+    hashing: RandomState,
 }
 
-/// Entries that are counted together.
-type Key = (Option<String>, Option<String>, Action, Option<String>);
+/// What entries have in common that are counted together.
+type Key<'e> = (Option<&'e str>, Option<&'e str>, Action, Option<&'e str>);
+
+fn key(entry: &LedgerEntry) -> Key<'_> {
+    let (source, target) = (entry.source.as_deref(), entry.target.as_deref());
+    (source, target, entry.action, entry.label.as_deref())
+}
 
 impl StreamLedger {
     pub(crate) fn new(target: Dialect) -> Self {
         Self {
             target,
             entries: Vec::new(),
-            places: BTreeMap::new(),
+            places: HashMap::new(),
             shapes: HashMap::new(),
+            hashing: RandomState::default(),
         }
     }
 
@@ -49,7 +59,7 @@ impl StreamLedger {
         notes: &[Note],
         held: &[NodeId],
     ) {
-        let shape = reader.map(|reader| shape(reader, events, notes, held));
+        let shape = reader.map(|reader| self.shape(reader, events, notes, held));
         if let Some(known) = shape.and_then(|shape| self.shapes.get(&shape)) {
             for place in known {
                 if let Some((count, _)) = self.entries.get_mut(*place) {
@@ -117,12 +127,7 @@ impl StreamLedger {
                 .unwrap_or_default();
             pattern("/*/data", inside)
         });
-        let key = (
-            entry.source.clone(),
-            entry.target.clone(),
-            entry.action,
-            entry.label.as_deref().map(str::to_owned),
-        );
+        let key = self.hashing.hash_one(key(&entry));
         let place = *self.places.entry(key).or_insert_with(|| {
             self.entries.push((0, entry));
             self.entries.len() - 1
@@ -133,48 +138,52 @@ impl StreamLedger {
         place
     }
 
+    /// A number for how an event was read and written, without regard to its values.
+    fn shape(
+        &self,
+        reader: &Reader<'_>,
+        events: &[WrittenEvent],
+        notes: &[Note],
+        held: &[NodeId],
+    ) -> u64 {
+        let mut hash = self.hashing.build_hasher();
+        for view in reader.tape().nodes() {
+            if view.is_key() {
+                view.string_source().hash(&mut hash);
+            } else {
+                (view.kind() as u8, view.subtree().len()).hash(&mut hash);
+                (reader.seen(view.id()) as u8).hash(&mut hash);
+            }
+        }
+        for event in events {
+            (event.name, event.marks.len()).hash(&mut hash);
+            for mark in &event.marks {
+                match &mark.made {
+                    Made::From { node, how } => (0_u8, node, how).hash(&mut hash),
+                    Made::Structure => 1_u8.hash(&mut hash),
+                    Made::Synthesised { label, .. } => (2_u8, label).hash(&mut hash),
+                }
+            }
+        }
+        for note in notes.iter().chain(&reader.notes()) {
+            if let Origin::Node(node) = note.origin {
+                (node, &note.fate).hash(&mut hash);
+            }
+        }
+        held.hash(&mut hash);
+        hash.finish()
+    }
+
     /// The entries, each with its count.
     pub(crate) fn ledger(&self) -> Ledger {
-        let ordered = self
-            .places
-            .values()
-            .filter_map(|place| self.entries.get(*place));
-        let entries = ordered.map(|(count, entry)| LedgerEntry {
+        let counted = self.entries.iter().map(|(count, entry)| LedgerEntry {
             count: Some(*count),
             ..entry.clone()
         });
-        Ledger::from_entries(entries.collect())
+        let mut entries: Vec<_> = counted.collect();
+        entries.sort_by(|one, other| key(one).cmp(&key(other)));
+        Ledger::from_entries(entries)
     }
-}
-
-/// A number for how an event was read and written, without regard to its values.
-fn shape(reader: &Reader<'_>, events: &[WrittenEvent], notes: &[Note], held: &[NodeId]) -> u64 {
-    let mut hash = DefaultHasher::new();
-    for view in reader.tape().nodes() {
-        if view.is_key() {
-            view.string_source().hash(&mut hash);
-        } else {
-            (view.kind() as u8, view.subtree().len()).hash(&mut hash);
-            (reader.seen(view.id()) as u8).hash(&mut hash);
-        }
-    }
-    for event in events {
-        (event.name, event.marks.len()).hash(&mut hash);
-        for mark in &event.marks {
-            match &mark.made {
-                Made::From { node, how } => (0_u8, node, how).hash(&mut hash),
-                Made::Structure => 1_u8.hash(&mut hash),
-                Made::Synthesised { label, .. } => (2_u8, label).hash(&mut hash),
-            }
-        }
-    }
-    for note in notes.iter().chain(&reader.notes()) {
-        if let Origin::Node(node) = note.origin {
-            (node, &note.fate).hash(&mut hash);
-        }
-    }
-    held.hash(&mut hash);
-    hash.finish()
 }
 
 /// The data of all events as one JSON array, with the marks where they are now.
@@ -209,7 +218,8 @@ fn without_source(target: Dialect, output: &str, marks: &[Mark]) -> Vec<LedgerEn
 
 /// A pointer with every number replaced, behind a prefix.
 fn pattern(prefix: &str, place: &str) -> String {
-    let mut pattern = prefix.to_owned();
+    let mut pattern = String::with_capacity(prefix.len() + place.len() + 1);
+    pattern.push_str(prefix);
     for segment in place.split('/').skip(1) {
         if !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit()) {
             pattern.push_str("/*");

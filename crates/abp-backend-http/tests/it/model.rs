@@ -222,6 +222,43 @@ async fn the_plan_is_sent_as_a_request_for_a_stream_and_a_vendors_own_request_as
     assert_eq!(seen[1].body, request);
 }
 
+/// What the plan did to a request is undone in what the run tells: the answer ends where the caller
+/// wanted, although the vendor knows no stop sequences, and the plan says so.
+#[tokio::test]
+async fn an_answer_is_cut_at_a_stop_sequence_that_the_vendor_does_not_know() {
+    let replies = ["codex/stream_text.sse", "codex/response_text.json"];
+    // The streamed text is "Hel" and "lo", the whole one "The Tiber, …".
+    for (reply, stop, expected) in [
+        (replies[0], "ll", "He"),
+        (replies[0], "absent", "Hello"),
+        (replies[1], "ber", "The Ti"),
+    ] {
+        let vendor = FakeVendor::start(Reply::fixture(reply).unwrap()).unwrap();
+        let backend = backend(Arc::new(upstream(&vendor, Dialect::Codex)));
+        let request = json!({
+            "model": "m", "stop": [stop], "messages": [{"role": "user", "content": "Hi"}],
+        });
+        let abp = json!({"dialect": "openai", "request": request});
+        let plan = confirmed(&backend, &abp);
+        let emulated = &plan.report().emulation.applied;
+        assert!(
+            emulated
+                .iter()
+                .any(|entry| entry.capability == Capability::StopSequences),
+            "{emulated:?}"
+        );
+        let ran = run_plan(&backend, plan, drop).await;
+        assert!(ran.end.result.is_ok(), "{:?}", ran.end);
+        let message = ran.texts(|kind| match kind {
+            AgentEventKind::AssistantMessage { text } => Some(text),
+            _ => None,
+        });
+        assert_eq!(message, expected, "{reply} {stop}");
+        let sent = String::from_utf8_lossy(&vendor.requests()[0].body).into_owned();
+        assert!(!sent.contains(stop), "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn a_model_says_what_it_lacks() {
     let backend = backend(Arc::new(Canned::new(Dialect::Claude, Vec::new())));

@@ -79,7 +79,7 @@ pub use capabilities::{
     validate_feature,
 };
 pub use gate::{Closed, Gate, Occasion};
-pub use gateway::{GatewayServer, McpGateway};
+pub use gateway::{GatewayServer, McpGateway, McpScope};
 pub use headers::{
     McpHeaders, check_headers, decode_header, encode_header, header_version, name_header,
 };

@@ -1,0 +1,103 @@
+//! Sessions that belong together.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::fleet::Fleet;
+use crate::capabilities::ClientCapabilities;
+use crate::negotiate::Negotiation;
+use crate::serve::lock;
+
+/// How many sets of connections are kept for clients without a handshake.
+const MAX_FLEETS: usize = 8;
+
+/// Sessions that belong together, as those of one run do: their roots, the connections they share, and
+/// what was agreed and asked in them.
+///
+/// Its connections close when it is dropped and no session is left, or by [`close`](Self::close).
+#[derive(Default)]
+pub struct McpScope {
+    roots: Option<Vec<PathBuf>>,
+    /// The connections for clients without a handshake, the one used last at the end.
+    fleets: Mutex<Vec<(FleetKey, Arc<Fleet>)>>,
+    agreed: Mutex<Option<Arc<Negotiation>>>,
+    calls: AtomicU64,
+}
+
+/// Who may share connections: the same principal with the same capabilities.
+type FleetKey = (String, String);
+
+impl std::fmt::Debug for McpScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpScope")
+            .field("roots", &self.roots)
+            .finish_non_exhaustive()
+    }
+}
+
+impl McpScope {
+    /// Sessions that work in these directories. Where roots are emulated, servers are told of these
+    /// instead of those that are configured.
+    #[must_use]
+    pub fn with_roots(roots: Vec<PathBuf>) -> Arc<Self> {
+        Arc::new(Self {
+            roots: Some(roots),
+            ..Self::default()
+        })
+    }
+
+    /// The directories that its sessions work in, where they are not those of everybody.
+    #[must_use]
+    pub fn roots(&self) -> Option<&[PathBuf]> {
+        self.roots.as_deref()
+    }
+
+    /// What was agreed on last, flag by flag and server by server; `None` before the first client came.
+    #[must_use]
+    pub fn negotiation(&self) -> Option<Arc<Negotiation>> {
+        lock(&self.agreed).clone()
+    }
+
+    /// How many tools were called, whatever came of it.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Closes the connections that are shared. Those of sessions with a handshake close with them.
+    pub fn close(&self) {
+        lock(&self.fleets).clear();
+    }
+
+    pub(super) fn agreed(&self, negotiation: &Arc<Negotiation>) {
+        *lock(&self.agreed) = Some(Arc::clone(negotiation));
+    }
+
+    pub(super) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The shared connections for a client without a handshake.
+    pub(super) fn fleet(
+        &self,
+        principal: &str,
+        client: &ClientCapabilities,
+        fresh: impl FnOnce() -> Arc<Fleet>,
+    ) -> Arc<Fleet> {
+        let key = (principal.to_owned(), client.to_json());
+        let mut fleets = lock(&self.fleets);
+        if let Some(at) = fleets.iter().position(|(one, _)| *one == key) {
+            let found = fleets.remove(at);
+            let fleet = Arc::clone(&found.1);
+            fleets.push(found);
+            return fleet;
+        }
+        let fleet = fresh();
+        fleets.push((key, Arc::clone(&fleet)));
+        if fleets.len() > MAX_FLEETS {
+            fleets.remove(0);
+        }
+        fleet
+    }
+}

@@ -69,13 +69,10 @@ impl PolicyEngine {
     /// asked first, and [`Self::judge_tool`] answers both.
     #[must_use]
     pub fn can_use_tool(&self, name: &str) -> Decision {
+        if let Some(denied) = self.denies_tool(name) {
+            return denied;
+        }
         let subject = Subject::new("tool", name);
-        if let Some(why) = why_not_a_tool(name) {
-            return Decision::refused(&subject, why);
-        }
-        if let Some(found) = self.disallowed_tools.first_match(name) {
-            return self.by_rule(Verdict::Deny, &subject, PolicyList::DisallowedTools, found);
-        }
         match self.allowed_tools.first_match(name) {
             Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowedTools, found),
             None if self.allowed_tools.is_empty() => Decision::unnamed(&subject),
@@ -102,16 +99,24 @@ impl PolicyEngine {
     /// Whether a tool is denied, has to be asked for, or may simply be used, in this order.
     #[must_use]
     pub fn judge_tool(&self, name: &str) -> Decision {
-        let usable = self.can_use_tool(name);
-        if !usable.is_allowed() {
-            return usable;
+        self.judge_aliases(name, &[])
+    }
+
+    /// Judges a tool that goes by several names: one that is disallowed denies it, one that needs
+    /// approval has it asked for, and one that is allowed is enough.
+    #[must_use]
+    pub fn judge_aliases(&self, name: &str, aliases: &[&str]) -> Decision {
+        let names = || std::iter::once(name).chain(aliases.iter().copied());
+        if let Some(denied) = names().find_map(|name| self.denies_tool(name)) {
+            return denied;
         }
-        let approval = self.needs_approval(name);
-        if approval.is_allowed() {
-            usable
-        } else {
-            approval
-        }
+        let mut judged = names().map(|name| self.can_use_tool(name));
+        let Some(usable) = judged.find(Decision::is_allowed) else {
+            return self.can_use_tool(name);
+        };
+        let mut approvals = names().map(|name| self.needs_approval(name));
+        let asked = approvals.find(|approval| !approval.is_allowed());
+        asked.unwrap_or(usable)
     }
 
     /// Whether a path may be read. The path is the one the workspace resolved: relative to its
@@ -193,6 +198,16 @@ impl PolicyEngine {
                 index,
             })
         })
+    }
+
+    /// The denial of a tool by its name alone, whatever is allowed.
+    fn denies_tool(&self, name: &str) -> Option<Decision> {
+        let subject = Subject::new("tool", name);
+        if let Some(why) = why_not_a_tool(name) {
+            return Some(Decision::refused(&subject, why));
+        }
+        let found = self.disallowed_tools.first_match(name)?;
+        Some(self.by_rule(Verdict::Deny, &subject, PolicyList::DisallowedTools, found))
     }
 
     fn path_decision(&self, list: PolicyList, denied: &GlobList, path: &Path) -> Decision {

@@ -56,6 +56,30 @@ fn tools() {
 }
 
 #[test]
+fn a_tool_of_several_names_is_held_to_all_of_them() {
+    let profile = PolicyProfile {
+        allowed_tools: owned(&["files__*", "look", "peek", "wipe"]),
+        disallowed_tools: owned(&["wipe", "*__burn"]),
+        require_approval_for: owned(&["files__move"]),
+        ..PolicyProfile::default()
+    };
+    let engine = engine(&profile);
+    let cases = [
+        ("look", "other__look", Verdict::Allow),
+        ("read", "files__read", Verdict::Allow),
+        ("read", "other__read", Verdict::Deny),
+        ("wipe", "files__wipe", Verdict::Deny),
+        ("burn", "files__burn", Verdict::Deny),
+        ("move", "files__move", Verdict::Ask),
+        (" peek", "files__ peek", Verdict::Deny),
+    ];
+    for (name, alias, expected) in cases {
+        let decision = engine.judge_aliases(name, &[alias]);
+        assert_eq!(decision.verdict, expected, "{name} {alias}: {decision:?}");
+    }
+}
+
+#[test]
 fn paths() {
     let profile = PolicyProfile {
         deny_read: owned(&["**/.env", "secrets/"]),

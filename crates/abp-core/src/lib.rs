@@ -23,6 +23,7 @@ mod event;
 mod exchange;
 mod hash;
 pub mod ir;
+mod mcp;
 mod money;
 mod policy;
 mod receipt;
@@ -48,6 +49,10 @@ pub use exchange::ExchangeReport;
 pub use hash::{
     EventDigest, document_hash, member_digests, receipt_hash, verify_receipt_document,
     work_order_hash,
+};
+pub use mcp::{
+    McpAsk, McpFlagLevel, McpFlagReport, McpNegotiationReport, McpProtocolEra, McpReport,
+    McpServerReport, McpToolReport,
 };
 pub use money::{MicroUsd, ModelPrice, PriceTable};
 pub use policy::PolicyProfile;

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::{
     Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExchangeReport,
-    ExecutionMode, PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt, member_digests,
-    receipt_hash,
+    ExecutionMode, McpReport, PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt,
+    member_digests, receipt_hash,
 };
 
 /// What happened in a run, in a form whose integrity can be checked.
@@ -70,6 +70,9 @@ pub struct Receipt {
     /// What only an exchange with a model's API has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<ExchangeReport>,
+    /// The MCP servers that the run was given, where it asked for some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<McpReport>,
     /// The hash of each member above, so that a failed verification can name the member.
     #[serde(default)]
     pub member_sha256: BTreeMap<String, String>,

@@ -169,9 +169,8 @@ fn check_config(config: &RuntimeConfig, errors: &mut Vec<ValidationError>) {
             ));
         }
     }
-    if let Err(error) = config.execution_mode() {
-        errors.push(error);
-    }
+    errors.extend(config.execution_mode().err());
+    errors.extend(config.mcp_ask().err());
 }
 
 impl RuntimeConfig {

@@ -326,6 +326,9 @@ error_codes! {
     SidecarSpawnFailed = "SIDECAR_SPAWN_FAILED", Backend, 503, BackendUnavailable,
         "The sidecar's process could not be started.",
         "Check the configured command and that it can be executed.";
+    McpServerNotFound = "MCP_SERVER_NOT_FOUND", Config, 404, Usage,
+        "No MCP server of that name is configured, or none at all.",
+        "Name servers under [mcp.servers]; `abp config show` prints those there are.";
     NotFound = "NOT_FOUND", Config, 404, Usage,
         "There is nothing under that address or id.",
         "Check the address; GET /protocol lists what there is.";

@@ -83,7 +83,7 @@ pub fn plan(
     let on_loss = OnLoss::of(&order)?;
     let output_schema = order.config.abp_setting("output_schema").cloned();
     let demands = Demands {
-        requirements: requirements(&order, infer(&conversation), output_schema.is_some()),
+        requirements: requirements(&order, infer(&conversation), by_settings(&order)?),
         min_enforcement: min_enforcement(&order)?,
         may_emulate: mode == ExecutionMode::Mapped,
     };
@@ -193,12 +193,8 @@ impl Serialize for RunPlan {
 fn requirements(
     order: &WorkOrder,
     inferred: CapabilityRequirements,
-    output_schema: bool,
+    by_settings: Vec<CapabilityRequirement>,
 ) -> CapabilityRequirements {
-    let schema = output_schema.then_some(CapabilityRequirement {
-        capability: Capability::StructuredOutputJsonSchema,
-        min_support: MinSupport::Emulated,
-    });
     let mut merged: Vec<CapabilityRequirement> = Vec::new();
     for requirement in order
         .requirements
@@ -206,7 +202,7 @@ fn requirements(
         .iter()
         .cloned()
         .chain(inferred.required)
-        .chain(schema)
+        .chain(by_settings)
     {
         match merged
             .iter_mut()
@@ -217,6 +213,24 @@ fn requirements(
         }
     }
     CapabilityRequirements { required: merged }
+}
+
+/// What the order's settings need: a shape to be held to, servers to be connected to.
+fn by_settings(order: &WorkOrder) -> Result<Vec<CapabilityRequirement>, PlanError> {
+    let config = &order.config;
+    let mcp = config.mcp_ask();
+    let mcp = mcp.map_err(|error| PlanError::Invalid(vec![error]))?;
+    let schema = config.abp_setting("output_schema");
+    let needed = [
+        schema.map(|_| Capability::StructuredOutputJsonSchema),
+        mcp.map(|_| Capability::McpClient),
+    ];
+    let needed = needed.into_iter().flatten();
+    let needed = needed.map(|capability| CapabilityRequirement {
+        capability,
+        min_support: MinSupport::Emulated,
+    });
+    Ok(needed.collect())
 }
 
 /// What to do where a model's dialect cannot carry something.

@@ -2,9 +2,9 @@
 
 use abp_core::{
     Adaptation, AgentEvent, ArtifactRef, BackendIdentity, CONTRACT_VERSION, CancelReason,
-    CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode, Outcome,
-    PlanReport, Receipt, RunMetadata, Timestamp, TraceDigest, UsageNormalized, VerificationReport,
-    WorkspaceReport,
+    CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode, McpReport,
+    Outcome, PlanReport, Receipt, RunMetadata, Timestamp, TraceDigest, UsageNormalized,
+    VerificationReport, WorkspaceReport,
 };
 use abp_error::AbpErrorDto;
 use serde_json::Value;
@@ -58,6 +58,7 @@ impl ReceiptBuilder {
             enforcement: EnforcementReport::default(),
             adaptations: Vec::new(),
             exchange: None,
+            mcp: None,
             member_sha256: std::collections::BTreeMap::new(),
             receipt_sha256: None,
         };
@@ -152,6 +153,12 @@ impl ReceiptBuilder {
     /// What was changed to fit the client.
     pub fn adaptations(mut self, adaptations: Vec<Adaptation>) -> Self {
         self.receipt.adaptations = adaptations;
+        self
+    }
+
+    /// The MCP servers that the run was given.
+    pub fn mcp(mut self, report: impl Into<Option<McpReport>>) -> Self {
+        self.receipt.mcp = report.into();
         self
     }
 

@@ -58,6 +58,7 @@ fn receipt() -> Receipt {
         enforcement: Default::default(),
         adaptations: vec![],
         exchange: None,
+        mcp: None,
         member_sha256: Default::default(),
         receipt_sha256: None,
     }

@@ -13,4 +13,4 @@ pub use infer::infer;
 pub use negotiate::{
     SupportLevel, UnmetRequirement, check_capability, negotiate, unmet_requirements,
 };
-pub use report::{CompatibilityReport, generate_report, generate_report_for};
+pub use report::{CompatibilityReport, generate_mcp_report, generate_report, generate_report_for};

@@ -1,6 +1,8 @@
 //! A negotiation result in words.
 
-use abp_core::{Capability, CapabilityManifest, NegotiationResult};
+use abp_core::{
+    Capability, CapabilityManifest, McpFlagLevel, McpNegotiationReport, NegotiationResult,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::negotiate::{SupportLevel, check_capability};
@@ -20,6 +22,60 @@ pub struct CompatibilityReport {
     pub summary: String,
     /// Each capability with its level, in the order native, emulatable, unsupported.
     pub details: Vec<(String, SupportLevel)>,
+}
+
+impl CompatibilityReport {
+    /// The report of capabilities with their levels.
+    #[must_use]
+    pub fn of(mut details: Vec<(String, SupportLevel)>) -> Self {
+        details.sort_by_key(|(_, level)| rank(level));
+        let count = |wanted| {
+            let of_rank = details.iter().filter(|(_, level)| rank(level) == wanted);
+            of_rank.count()
+        };
+        let (native, emulated, unsupported) = (count(0), count(1), count(2));
+        let compatible = unsupported == 0;
+        let verdict = if compatible {
+            "fully compatible"
+        } else {
+            "incompatible"
+        };
+        Self {
+            compatible,
+            native_count: native,
+            emulated_count: emulated,
+            unsupported_count: unsupported,
+            summary: format!(
+                "{native} native, {emulated} emulatable, {unsupported} unsupported — {verdict}"
+            ),
+            details,
+        }
+    }
+}
+
+/// The order of a report.
+fn rank(level: &SupportLevel) -> u8 {
+    match level {
+        SupportLevel::Native => 0,
+        SupportLevel::Emulated { .. } => 1,
+        SupportLevel::Unsupported => 2,
+    }
+}
+
+/// What an agent and its MCP servers agreed on, as a report.
+#[must_use]
+pub fn generate_mcp_report(negotiation: &McpNegotiationReport) -> CompatibilityReport {
+    let details = negotiation.flags.iter().map(|flag| {
+        let level = match flag.level {
+            McpFlagLevel::Native => SupportLevel::Native,
+            McpFlagLevel::Emulated => SupportLevel::Emulated {
+                strategy: flag.reason.clone().unwrap_or_default(),
+            },
+            McpFlagLevel::Unsupported => SupportLevel::Unsupported,
+        };
+        (flag.flag.clone(), level)
+    });
+    CompatibilityReport::of(details.collect())
 }
 
 /// Produce a human-readable report from a negotiation result.
@@ -43,43 +99,12 @@ fn report_with(
     result: &NegotiationResult,
     level_of_emulatable: impl Fn(&Capability) -> SupportLevel,
 ) -> CompatibilityReport {
-    let (native, emulated, unsupported) = (
-        result.native.len(),
-        result.emulatable.len(),
-        result.unsupported.len(),
-    );
-    let compatible = result.is_compatible();
-    let verdict = if compatible {
-        "fully compatible"
-    } else {
-        "incompatible"
-    };
     let name = |capability: &Capability| format!("{capability:?}");
-    let details = result
-        .native
-        .iter()
-        .map(|capability| (name(capability), SupportLevel::Native))
-        .chain(
-            result
-                .emulatable
-                .iter()
-                .map(|capability| (name(capability), level_of_emulatable(capability))),
-        )
-        .chain(
-            result
-                .unsupported
-                .iter()
-                .map(|capability| (name(capability), SupportLevel::Unsupported)),
-        )
-        .collect();
-    CompatibilityReport {
-        compatible,
-        native_count: native,
-        emulated_count: emulated,
-        unsupported_count: unsupported,
-        summary: format!(
-            "{native} native, {emulated} emulatable, {unsupported} unsupported — {verdict}"
-        ),
-        details,
-    }
+    let native = result.native.iter();
+    let native = native.map(|one| (name(one), SupportLevel::Native));
+    let emulatable = result.emulatable.iter();
+    let emulatable = emulatable.map(|one| (name(one), level_of_emulatable(one)));
+    let unsupported = result.unsupported.iter();
+    let unsupported = unsupported.map(|one| (name(one), SupportLevel::Unsupported));
+    CompatibilityReport::of(native.chain(emulatable).chain(unsupported).collect())
 }

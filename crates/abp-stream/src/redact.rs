@@ -41,6 +41,13 @@ impl Redactor {
         )
     }
 
+    /// Also replaces these values.
+    #[must_use]
+    pub fn and<S: Into<String>>(self, secrets: impl IntoIterator<Item = S>) -> Self {
+        let more = secrets.into_iter().map(Into::into);
+        Self::new(self.secrets.into_iter().chain(more))
+    }
+
     /// The event without secrets.
     #[must_use]
     pub fn redact(&self, event: AgentEvent) -> AgentEvent {

@@ -79,6 +79,7 @@ pub fn exchange_receipt(
         enforcement: EnforcementReport::default(),
         adaptations: Vec::new(),
         exchange: Some(report(record, ledger)),
+        mcp: None,
         member_sha256: std::collections::BTreeMap::new(),
         receipt_sha256: None,
     };

@@ -110,7 +110,7 @@ impl McpPlane {
         if let Some((gateway, http)) = &self.gateway {
             http.close();
             gateway.close();
-            abp_mcp::programs_ended(GRACE).await;
+            gateway.programs_ended(GRACE).await;
         }
         self.server.finish().await;
     }

@@ -12,6 +12,7 @@ mod lists;
 mod rounds;
 mod scope;
 mod session;
+mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use abp_glob::GlobList;
 
 pub use scope::McpScope;
+pub use tools::{ServerTool, ToolQuestion, ToolRules, ToolTally};
 
 use crate::lifecycle::ClientTimeouts;
 use crate::meta::Implementation;
@@ -101,6 +103,23 @@ impl McpGateway {
     pub fn session_in(&self, scope: &Arc<McpScope>, principal: &str) -> Arc<dyn McpSession> {
         let (gateway, scope) = (Arc::clone(&self.shared), Arc::clone(scope));
         Arc::new(GatewaySession::new(gateway, scope, principal))
+    }
+
+    /// Waits until no program that was started for it is left, but not for longer than this.
+    pub async fn programs_ended(&self, limit: Duration) {
+        let servers = self.shared.servers.iter();
+        let programs = servers.filter_map(|server| match &server.address {
+            ServerAddress::Program(program) => Some(&program.running),
+            ServerAddress::Http(_) => None,
+        });
+        let all = async {
+            for running in programs {
+                running.ended().await;
+            }
+        };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::warn!(target: "abp.mcp", "a program of an MCP server does not end");
+        }
     }
 
     /// Closes every connection that is shared. Those of sessions close with them.

@@ -79,7 +79,9 @@ pub use capabilities::{
     validate_feature,
 };
 pub use gate::{Closed, Gate, Occasion};
-pub use gateway::{GatewayServer, McpGateway, McpScope};
+pub use gateway::{
+    GatewayServer, McpGateway, McpScope, ServerTool, ToolQuestion, ToolRules, ToolTally,
+};
 pub use headers::{
     McpHeaders, check_headers, decode_header, encode_header, header_version, name_header,
 };
@@ -98,14 +100,15 @@ pub use negotiate::{
 pub use param_headers::{ParamFault, ParamHeaders, SaidParams};
 pub use refusal::{RpcRefusal, code, code_in};
 pub use serve::{
-    Change, ClientHandle, ConnectionOptions, ForeignError, HttpOptions, McpAnswer, McpBody,
-    McpConnection, McpFuture, McpHttp, McpSession, NoAnswer, ServedCall, Watch, serve_lines,
+    Change, ClientHandle, ConnectionOptions, ForeignError, HttpOptions, LocalEndpoint, McpAnswer,
+    McpBody, McpConnection, McpFuture, McpHttp, McpSession, NoAnswer, ServedCall, Watch,
+    serve_lines,
 };
 pub use state::{Binding, StateFault, StateKey};
 pub use subscription::SubscriptionFilter;
 pub use upstream::{
-    AnswerMark, HttpServer, McpUpstream, McpUpstreamError, Pending, ProgramServer, ServerAddress,
-    UpstreamEvent, programs_ended,
+    AnswerMark, HttpServer, McpUpstream, McpUpstreamError, Pending, ProgramServer, RunningPrograms,
+    ServerAddress, UpstreamEvent,
 };
 pub use version::{
     Era, ProtocolVersion, UnsupportedVersion, VersionSpan, answer_initialize, choose, newest,

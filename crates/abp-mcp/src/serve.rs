@@ -9,6 +9,7 @@ mod connection;
 mod http;
 mod http_body;
 mod lines;
+mod local;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -24,6 +25,7 @@ pub use connection::{ConnectionOptions, McpConnection};
 pub use http::{HttpOptions, McpHttp};
 pub use http_body::McpBody;
 pub use lines::serve_lines;
+pub use local::LocalEndpoint;
 
 use crate::capabilities::{ClientCapabilities, ServerCapabilities};
 use crate::lifecycle::{Agreement, CallAnswer};

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 pub use http::HttpServer;
-pub use pipe::{ProgramServer, programs_ended};
+pub use pipe::{ProgramServer, RunningPrograms};
 
 use crate::gate::Closed;
 use crate::lifecycle::{

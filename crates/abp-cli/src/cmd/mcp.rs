@@ -8,8 +8,7 @@ use std::time::Duration;
 use abp_daemon::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_mcp::{
-    ConnectionOptions, McpConnection, McpSession, Offer, Profile, StateKey, programs_ended,
-    serve_lines,
+    ConnectionOptions, McpConnection, McpSession, Offer, Profile, StateKey, serve_lines,
 };
 
 use crate::args::{GlobalArgs, McpArgs, McpCommand};
@@ -46,8 +45,7 @@ pub(crate) fn run(
             )
             .await?;
             gateway.close();
-            drop(gateway);
-            programs_ended(GRACE).await;
+            gateway.programs_ended(GRACE).await;
         } else {
             let root = std::env::current_dir();
             let root =

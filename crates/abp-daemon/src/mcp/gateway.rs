@@ -8,7 +8,7 @@ use abp_glob::GlobList;
 use abp_host::Launcher;
 use abp_mcp::{
     ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, ProgramServer,
-    ProtocolVersion, ServerAddress, VersionSpan,
+    ProtocolVersion, RunningPrograms, ServerAddress, VersionSpan,
 };
 use secrecy::SecretString;
 
@@ -70,6 +70,7 @@ fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
             env: config.env.clone(),
             directory,
             launcher: Launcher::this_program(),
+            running: RunningPrograms::default(),
         }));
     }
     let url = config.url.clone().ok_or("it has no address")?;

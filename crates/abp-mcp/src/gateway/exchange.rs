@@ -10,8 +10,8 @@ use abp_json::Kind;
 use tokio::sync::mpsc;
 
 use super::fleet::{Ask, Fleet, Route, Slot, asked, is_legacy};
-use super::json;
 use super::rounds::{self, Carried, Parked, Questions};
+use super::{McpScope, json};
 use crate::meta::{self, META, RESULT_TYPE};
 use crate::method::Method;
 use crate::refusal::{RpcRefusal, code};
@@ -50,6 +50,7 @@ impl Drop for Running {
 /// Serves a request for something with a name.
 pub(super) async fn named(
     fleet: &Arc<Fleet>,
+    scope: &McpScope,
     parked: &Parked,
     call: &ServedCall,
     client: &ClientHandle,
@@ -81,7 +82,18 @@ pub(super) async fn named(
         ("name", Some(json::text(&found.item.key))),
         ("requestState", carried.map(|state| json::text(&state))),
     ];
-    run(fleet, parked, &found.slot, call, client, changes).await
+    // A request that goes on from a round before was let through then.
+    let is_new_call = call.method == Method::ToolsCall && call.state.is_none();
+    let Some(desk) = scope.tools.as_ref().filter(|_| is_new_call) else {
+        return run(fleet, parked, &found.slot, call, client, changes).await;
+    };
+    let tool = found.tool();
+    if let Err(refused) = desk.admit(&tool).await {
+        return refused;
+    }
+    let answer = run(fleet, parked, &found.slot, call, client, changes).await;
+    desk.called(&tool, &answer);
+    answer
 }
 
 /// Serves a request for a resource, by whichever server has it.

@@ -8,7 +8,8 @@ use abp_json::{View, Writer};
 use tokio::task::JoinSet;
 
 use super::fleet::{Fleet, Slot};
-use super::json;
+use super::tools::ServerTool;
+use super::{McpScope, json};
 use crate::capabilities::ServerFlag;
 use crate::method::Method;
 use crate::negotiate::{ToolPrints, route_names};
@@ -53,6 +54,23 @@ pub(super) struct Routed {
     pub(super) slot: Arc<Slot>,
     pub(super) item: Arc<Item>,
     pub(super) shown: String,
+}
+
+impl Routed {
+    /// The tool that it is.
+    pub(super) fn tool(&self) -> ServerTool {
+        ServerTool {
+            server: self.slot.server.name.clone(),
+            tool: self.item.key.clone(),
+        }
+    }
+}
+
+impl McpScope {
+    fn shows(&self, tool: &Routed) -> bool {
+        let desk = self.tools.as_ref();
+        desk.is_none_or(|desk| desk.shows(&tool.tool()))
+    }
 }
 
 impl Lists {
@@ -130,7 +148,7 @@ enum Freshness {
 
 impl Fleet {
     /// Answers a request for a list: everything on one page.
-    pub(super) async fn list(self: &Arc<Self>, call: &ServedCall) -> McpAnswer {
+    pub(super) async fn list(self: &Arc<Self>, call: &ServedCall, scope: &McpScope) -> McpAnswer {
         if json::member(call.params.as_deref(), "cursor").is_some() {
             return McpAnswer::invalid("no list has a second page");
         }
@@ -142,6 +160,9 @@ impl Fleet {
         out.key(family.member);
         out.begin_array();
         for item in self.routed(call.method, Freshness::Current).await {
+            if call.method == Method::ToolsList && !scope.shows(&item) {
+                continue;
+            }
             let Routed { item, shown, .. } = item;
             if shown == item.key {
                 out.raw(&item.json);

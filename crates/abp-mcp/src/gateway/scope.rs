@@ -1,10 +1,12 @@
 //! Sessions that belong together.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::fleet::Fleet;
+use super::tools::{ServerTool, ToolDesk, ToolRules, ToolTally};
 use crate::capabilities::ClientCapabilities;
 use crate::negotiate::Negotiation;
 use crate::serve::lock;
@@ -23,6 +25,7 @@ pub struct McpScope {
     fleets: Mutex<Vec<(FleetKey, Arc<Fleet>)>>,
     agreed: Mutex<Option<Arc<Negotiation>>>,
     calls: AtomicU64,
+    pub(super) tools: Option<ToolDesk>,
 }
 
 /// Who may share connections: the same principal with the same capabilities.
@@ -45,6 +48,23 @@ impl McpScope {
             roots: Some(roots),
             ..Self::default()
         })
+    }
+
+    /// Sessions that work in these directories and use tools by these rules.
+    #[must_use]
+    pub fn with_rules(roots: Vec<PathBuf>, rules: ToolRules) -> Arc<Self> {
+        Arc::new(Self {
+            roots: Some(roots),
+            tools: Some(ToolDesk::new(rules)),
+            ..Self::default()
+        })
+    }
+
+    /// How often each tool was called, where there are rules for them.
+    #[must_use]
+    pub fn tallies(&self) -> BTreeMap<ServerTool, ToolTally> {
+        let tools = self.tools.as_ref();
+        tools.map(ToolDesk::tallies).unwrap_or_default()
     }
 
     /// The directories that its sessions work in, where they are not those of everybody.

@@ -122,9 +122,9 @@ impl GatewaySession {
             Method::ToolsList
             | Method::PromptsList
             | Method::ResourcesList
-            | Method::ResourceTemplatesList => fleet.list(&call).await,
+            | Method::ResourceTemplatesList => fleet.list(&call, &self.scope).await,
             Method::ToolsCall | Method::PromptsGet => {
-                exchange::named(&fleet, &self.gateway.parked, &call, &client).await
+                exchange::named(&fleet, &self.scope, &self.gateway.parked, &call, &client).await
             }
             Method::ResourcesRead => {
                 exchange::resource(&fleet, &self.gateway.parked, &call, &client).await

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidecar_kit::{Decoder, Launcher, ProcessSpec, ResourceLimits, SidecarProcess};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::{McpUpstreamError, UpstreamShared};
@@ -28,16 +27,22 @@ const PASSED_ON: [&str; 9] = [
     "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
 ];
 
-/// How many programs have not ended.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
-const STEP: Duration = Duration::from_millis(10);
+/// The programs of a server that have not ended; there is one for each connection.
+#[derive(Clone, Debug)]
+pub struct RunningPrograms(watch::Sender<usize>);
 
-/// Waits until every program that was started here has ended, but not for longer than this.
-pub async fn programs_ended(limit: Duration) {
-    let mut waited = Duration::ZERO;
-    while RUNNING.load(Ordering::Relaxed) > 0 && waited < limit {
-        tokio::time::sleep(STEP).await;
-        waited += STEP;
+impl Default for RunningPrograms {
+    fn default() -> Self {
+        Self(watch::channel(0).0)
+    }
+}
+
+impl RunningPrograms {
+    /// Waits until there are none.
+    pub async fn ended(&self) {
+        let mut running = self.0.subscribe();
+        // It can only be told of more, or of none: the sender is this one.
+        drop(running.wait_for(|running| *running == 0).await);
     }
 }
 
@@ -54,11 +59,14 @@ pub struct ProgramServer {
     pub directory: PathBuf,
     /// Who starts it.
     pub launcher: Launcher,
+    /// Those that were started.
+    pub running: RunningPrograms,
 }
 
 /// Ends a program when its connection is closed.
 pub(super) struct Keeper {
     process: SidecarProcess,
+    running: RunningPrograms,
     /// Done when nobody writes to the program any more.
     closed: oneshot::Receiver<()>,
 }
@@ -96,7 +104,12 @@ impl ProgramServer {
             stdin: pipes.stdin,
             _closing: closing,
         };
-        Ok((pipes.stdout, writer, Keeper { process, closed }))
+        let keeper = Keeper {
+            process,
+            running: self.running.clone(),
+            closed,
+        };
+        Ok((pipes.stdout, writer, keeper))
     }
 }
 
@@ -104,10 +117,11 @@ impl Keeper {
     /// Waits in the background for the connection to be closed, and then sees to it that the program
     /// and all it started end.
     pub(super) fn keep_until_closed(self) {
-        RUNNING.fetch_add(1, Ordering::Relaxed);
+        let running = self.running.clone();
+        running.0.send_modify(|running| *running += 1);
         tokio::spawn(async move {
             self.see_to_its_end().await;
-            RUNNING.fetch_sub(1, Ordering::Relaxed);
+            running.0.send_modify(|running| *running -= 1);
         });
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use abp_core::{AgentEventKind, CancelReason, WorkOrder};
 use abp_plan::{ConfirmedPlan, Payload};
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,6 +22,16 @@ pub struct RunContext {
     workspace_root: PathBuf,
     host: mpsc::Sender<HostRequest>,
     cancel: CancelSignal,
+    mcp: Option<McpAccess>,
+}
+
+/// The way to the MCP servers of a run: an address that is there as long as the run is.
+#[derive(Debug, Clone)]
+pub struct McpAccess {
+    /// Where they are, as one server over Streamable HTTP.
+    pub url: String,
+    /// The bearer token it wants. Whoever has it can call the run's tools.
+    pub key: SecretString,
 }
 
 /// A request of a backend to the host.
@@ -118,7 +129,15 @@ impl RunContext {
             workspace_root,
             host,
             cancel,
+            mcp: None,
         }
+    }
+
+    /// The context of a run that has MCP servers.
+    #[must_use]
+    pub fn with_mcp(mut self, access: McpAccess) -> Self {
+        self.mcp = Some(access);
+        self
     }
 
     /// The order.
@@ -137,6 +156,12 @@ impl RunContext {
     #[must_use]
     pub fn workspace_root(&self) -> &Path {
         &self.workspace_root
+    }
+
+    /// The way to the run's MCP servers, where it asked for some.
+    #[must_use]
+    pub fn mcp(&self) -> Option<&McpAccess> {
+        self.mcp.as_ref()
     }
 
     /// Reports an event; the host stamps it with the time.

@@ -20,7 +20,7 @@ pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Sessi
 pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
-    Emission, EmitError, HostRequest, RunContext, ToolError, ToolInvocation, ToolOutput,
+    Emission, EmitError, HostRequest, McpAccess, RunContext, ToolError, ToolInvocation, ToolOutput,
 };
 pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{

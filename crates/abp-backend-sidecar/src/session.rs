@@ -1,17 +1,17 @@
 //! Running a work order on a sidecar.
 
-use std::path::Path;
 use std::pin::pin;
 
-use abp_backend_core::{BoxFuture, Emission, RunContext, RunEnd, Session};
+use abp_backend_core::{BoxFuture, Emission, McpAccess, RunContext, RunEnd, Session};
 use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ExecutionMode,
-    Outcome, UsageNormalized, WorkOrder,
+    Outcome, RuntimeConfig, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{Claim, Containment, RunEnded, SidecarClient, SidecarRun};
 use abp_plan::Payload;
-use serde_json::Value;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::quota::outgrown;
@@ -45,8 +45,7 @@ impl SidecarSession {
             );
             return Err(AbpError::new(ErrorCode::CapabilityUnsupported, message));
         }
-        let order = order_for(context.order(), context.payload(), context.workspace_root())
-            .map_err(|error| invalid(error.to_string()))?;
+        let order = order_for(context).map_err(|error| invalid(error.to_string()))?;
         let run = self.client.run(self.run_id, &order);
         run.map_err(|error| invalid(error.to_string()))
     }
@@ -76,31 +75,38 @@ impl Session for SidecarSession {
     }
 }
 
-/// The order as the sidecar gets it: it works in the prepared workspace, and on the plan's payload.
-fn order_for(
-    order: &WorkOrder,
-    payload: &Payload,
-    workspace_root: &Path,
-) -> Result<WorkOrder, serde_json::Error> {
-    let mut order = order.clone();
-    order.workspace.root = workspace_root.to_string_lossy().into_owned();
+/// The order as the sidecar gets it: it works in the prepared workspace, on the plan's payload, and is
+/// told where its MCP servers are.
+fn order_for(context: &RunContext) -> Result<WorkOrder, serde_json::Error> {
+    let mut order = context.order().clone();
+    order.workspace.root = context.workspace_root().to_string_lossy().into_owned();
     // A vendor's request is in the order already; a conversation has emulations applied to it.
-    if let Payload::Conversation { conversation } = payload {
+    if let Payload::Conversation { conversation } = context.payload() {
         let conversation = serde_json::to_value(conversation)?;
-        let vendor = &mut order.config.vendor;
-        match vendor
-            .entry("abp".to_owned())
-            .or_insert_with(|| Value::Object(Default::default()))
-        {
-            Value::Object(settings) => {
-                settings.insert("conversation".to_owned(), conversation);
-            }
-            _ => {
-                vendor.insert("abp.conversation".to_owned(), conversation);
-            }
-        }
+        set_own(&mut order.config, "conversation", conversation);
+    }
+    if let Some(McpAccess { url, key }) = context.mcp() {
+        let authorization = format!("Bearer {}", key.expose_secret());
+        let headers = json!({ "authorization": authorization });
+        let access = json!({ "url": url, "headers": headers });
+        set_own(&mut order.config, "mcp", access);
     }
     Ok(order)
+}
+
+/// Sets one of ABP's own settings, in place of whatever the order has under this name.
+fn set_own(config: &mut RuntimeConfig, key: &str, value: Value) {
+    let flat = format!("abp.{key}");
+    config.vendor.remove(&flat);
+    let settings = config.vendor.entry("abp".to_owned());
+    match settings.or_insert_with(|| json!({})) {
+        Value::Object(settings) => {
+            settings.insert(key.to_owned(), value);
+        }
+        _ => {
+            config.vendor.insert(flat, value);
+        }
+    }
 }
 
 /// Hands on what the sidecar says happened, until it ended.

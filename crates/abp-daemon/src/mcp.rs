@@ -23,6 +23,7 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 
+pub(crate) use self::gateway::run_servers;
 pub use self::gateway::{GATEWAY_INSTRUCTIONS, mcp_gateway};
 pub use self::server::{ABP_INSTRUCTIONS, AbpServer};
 use crate::runs::RunPlane;

@@ -16,6 +16,7 @@ use abp_sidecar_sdk::{Place, built_in_hosts, register_sidecars};
 use uuid::Uuid;
 
 use self::upstreams::{MOCK_BACKEND, UpstreamBackend};
+use crate::mcp::run_servers;
 
 pub use self::upstreams::{ConfiguredModel, configured_models, first_configured_model};
 
@@ -153,7 +154,8 @@ impl RunPlane {
         if let Err(error) = abp_host::records::sweep(&records) {
             tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");
         }
-        Ok(Runtime::new(self.registry_with(&upstreams)?, options))
+        let runtime = Runtime::new(self.registry_with(&upstreams)?, options);
+        Ok(runtime.with_mcp(run_servers(&self.config)))
     }
 
     /// Starts a run: on the backend asked for or the usual one, for the model it asks for or the

@@ -31,6 +31,20 @@ pub enum RuntimeError {
         /// The model, in words.
         model: String,
     },
+    /// The order asks for an MCP server that is not configured.
+    #[error("no MCP server is named {name:?}; configured: {}", known.join(", "))]
+    UnknownMcpServer {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The order asks for MCP servers and there are none.
+    #[error("the order asks for MCP servers and none is configured")]
+    NoMcpServers,
+    /// The MCP servers asked for cannot be had.
+    #[error("{0}")]
+    McpUnavailable(AbpError),
     /// The store of runs, events and receipts failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -57,6 +71,8 @@ impl RuntimeError {
             Self::PlanFailed(error) => error.code(),
             Self::PolicyFailed(_) => ErrorCode::PolicyInvalid,
             Self::NoPrice { .. } => ErrorCode::ConfigInvalid,
+            Self::UnknownMcpServer { .. } | Self::NoMcpServers => ErrorCode::McpServerNotFound,
+            Self::McpUnavailable(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::StoreFailed { .. } => ErrorCode::ReceiptStoreFailed,
             Self::Lost(_) => ErrorCode::Internal,
@@ -69,6 +85,7 @@ impl From<RuntimeError> for AbpError {
         use std::error::Error as _;
         let error = match error {
             RuntimeError::PlanFailed(error) => return error.into(),
+            RuntimeError::McpUnavailable(error) => return error,
             other => other,
         };
         let mut result = Self::new(error.code(), error.to_string());

@@ -11,13 +11,15 @@ use abp_backend_core::{
 };
 use abp_core::{
     AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
-    EnforcementLevel, Receipt,
+    EnforcementLevel, McpReport, Receipt,
 };
 use abp_error::{AbpError, ErrorCode};
+use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::PolicyEngine;
 use abp_store::Store;
 use abp_workspace::{StageProgress, WorkspaceManager};
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -27,6 +29,7 @@ use crate::RuntimeError;
 use crate::finish::{Ended, finish};
 use crate::gate::Gate;
 use crate::journal::Journal;
+use crate::mcp::{McpGrant, RunMcp};
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::observe::Observed;
@@ -48,6 +51,7 @@ pub(crate) struct Accepted {
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     pub(crate) policy: PolicyEngine,
     pub(crate) meter: Meter,
+    pub(crate) mcp: Option<McpGrant>,
     pub(crate) options: RunOptions,
     pub(crate) runtime: Arc<RuntimeOptions>,
     pub(crate) store: Store,
@@ -69,6 +73,8 @@ pub(crate) struct Supervisor {
     pub(crate) recorder: Recorder,
     pub(crate) gate: Gate,
     pub(crate) engaged: Engaged,
+    /// What came of the run's MCP servers.
+    pub(crate) mcp: Option<McpReport>,
     cancel: CancelSignal,
     deadline: Option<Instant>,
     tool_calls: u64,
@@ -121,6 +127,7 @@ pub(crate) async fn supervise(
             plan: None,
         },
         accepted,
+        mcp: None,
         cancel,
         deadline,
         tool_calls: 0,
@@ -148,7 +155,10 @@ impl Supervisor {
         };
         may_die("staged");
         let ended = match self.engage(&stage).await {
-            Ok((session, plan)) => self.run(session, &stage, plan).await,
+            Ok((session, plan)) => match self.open_mcp(&stage).await {
+                Ok(mcp) => self.run(session, &stage, plan, mcp).await,
+                Err(error) => Ended::failed(error),
+            },
             Err(ended) => ended,
         };
         (Some(stage), ended)
@@ -226,19 +236,36 @@ impl Supervisor {
         })
     }
 
+    /// Opens the endpoint of the run's MCP servers, where it has some.
+    async fn open_mcp(&mut self, stage: &Stage) -> Result<Option<RunMcp>, AbpError> {
+        let Some(grant) = self.accepted.mcp.take() else {
+            return Ok(None);
+        };
+        let mcp = grant
+            .open(stage.root(), self.accepted.policy.clone())
+            .await?;
+        self.recorder.hide(mcp.access().key.expose_secret());
+        Ok(Some(mcp))
+    }
+
     /// Serves the session until it ended, was stopped, or panicked.
     async fn run(
         &mut self,
         session: Box<dyn Session>,
         stage: &Stage,
         plan: Arc<ConfirmedPlan>,
+        mut mcp: Option<RunMcp>,
     ) -> Ended {
         if !plan.post().is_empty() {
             self.recorder.keep_answer();
         }
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let (stop, signal) = cancellation();
-        let context = RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
+        let mut context =
+            RunContext::new(Arc::clone(&plan), stage.root().to_owned(), sender, signal);
+        if let Some(mcp) = &mcp {
+            context = context.with_mcp(mcp.access());
+        }
         // Calling the backend is in the task too: whatever panics there is its failure, not ours.
         let mut task = tokio::spawn(async move { session.run(context).await });
         may_die("engaged");
@@ -258,11 +285,15 @@ impl Supervisor {
                     task.abort();
                     break (&mut task).await;
                 }
+                Some(question) = next_question(&mut mcp) => self.judge_call(question, &running).await,
                 Some(request) = running.requests.recv() => self.serve(request, &mut running, stage).await,
                 joined = &mut task => break joined,
             }
         };
         may_die("ended");
+        if let Some(mcp) = mcp {
+            self.mcp = Some(mcp.close().await);
+        }
         self.judge(joined, running, &plan)
     }
 
@@ -294,6 +325,16 @@ impl Supervisor {
                 drop(reply.send(answer));
             }
         }
+    }
+
+    /// Decides about a call of a tool of the run's MCP servers.
+    async fn judge_call(&mut self, question: ToolQuestion, running: &Running) {
+        let answer = match running.stopped {
+            Some(_) => Err("the run is over".to_owned()),
+            None => self.gate.mcp_tool(&question.tool, &mut self.recorder).await,
+        };
+        // Whoever called may have gone away meanwhile.
+        drop(question.answer.send(answer));
     }
 
     /// Records what the backend says happened, up to where the run has to end, and says why then.
@@ -438,6 +479,13 @@ async fn caught<T>(future: impl Future<Output = Result<T, AbpError>>) -> Result<
         )
     })
     .await
+}
+
+async fn next_question(mcp: &mut Option<RunMcp>) -> Option<ToolQuestion> {
+    match mcp {
+        Some(mcp) => mcp.question().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -322,6 +322,7 @@ impl Supervisor {
         .plan(self.engaged.plan.map(|plan| plan.report().clone()))
         .enforcement(enforcement)
         .adaptations(recorded.adaptations)
+        .mcp(presentable(self.mcp, redactor)?)
         .build_hashed()
         .map_err(|error| RuntimeError::Lost(error.to_string()))
     }

@@ -7,9 +7,11 @@ use std::path::Path;
 use abp_core::{
     AgentEventKind, EnforcedRule, EnforcementLevel, EnforcementReport, PermissionOutcome,
 };
+use abp_mcp::ServerTool;
 use abp_policy::{ApprovedRead, ApprovedWrite, Decision, PolicyEngine, Rule, Verdict};
 
 use crate::approval::{Answer, Approvals, Decider};
+use crate::mcp;
 use crate::record::Recorder;
 
 /// What is being judged.
@@ -49,11 +51,26 @@ impl Gate {
         recorder: &mut Recorder,
     ) -> Result<(), String> {
         let decision = self.engine.judge_tool(action.tool_name);
-        match decision.verdict {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny => Err(self.deny(action, decision, Decider::Policy, recorder).await),
-            Verdict::Ask => self.ask(action, decision, recorder).await,
-        }
+        self.settle(action, decision, recorder).await
+    }
+
+    /// Judges a call of a tool of an MCP server, asking a person where the policy wants that.
+    ///
+    /// # Errors
+    /// Says why the tool may not be called.
+    pub(crate) async fn mcp_tool(
+        &mut self,
+        tool: &ServerTool,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
+        let name = mcp::qualified(tool);
+        let action = Action {
+            tool_name: &name,
+            tool_use_id: None,
+            target: None,
+        };
+        let decision = mcp::judge(&self.engine, tool);
+        self.settle(action, decision, recorder).await
     }
 
     /// Judges a read of a resolved path.
@@ -99,6 +116,19 @@ impl Gate {
         EnforcementReport {
             rules: rules.collect(),
             contained_by: None,
+        }
+    }
+
+    async fn settle(
+        &mut self,
+        action: Action<'_>,
+        decision: Decision,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
+        match decision.verdict {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny => Err(self.deny(action, decision, Decider::Policy, recorder).await),
+            Verdict::Ask => self.ask(action, decision, recorder).await,
         }
     }
 

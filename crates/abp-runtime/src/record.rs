@@ -109,6 +109,12 @@ impl Recorder {
         }
     }
 
+    /// Takes this out of everything that is recorded from now on.
+    pub(crate) fn hide(&mut self, secret: &str) {
+        self.redactor = std::mem::take(&mut self.redactor).and([secret]);
+        self.pipeline = Pipeline::new().then(Stage::Redact(self.redactor.clone()));
+    }
+
     /// Records an event. Waits while the reader has no room, but not beyond the run's own end.
     pub(crate) async fn record(
         &mut self,

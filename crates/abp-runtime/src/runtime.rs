@@ -9,7 +9,7 @@ use abp_core::{
     CapabilityOrigins, MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder, read_document,
 };
 use abp_integrations::BackendRegistry;
-use abp_plan::{Candidate, PlanSettings, RunPlan, plan};
+use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
 use abp_receipt::Hash;
 use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
@@ -20,13 +20,14 @@ use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle, Submission};
+use crate::mcp::McpGrant;
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::queue::event_queue;
 use crate::record::now;
 use crate::recover::{missing_copies, recover};
 use crate::store::{receipt_path, save_document};
-use crate::{Approvals, RuntimeError};
+use crate::{Approvals, McpServers, RuntimeError};
 
 /// How often it is looked whether another process ended a run.
 const POLL: Duration = Duration::from_millis(100);
@@ -59,6 +60,7 @@ pub struct Runtime {
     registry: BackendRegistry,
     options: Arc<RuntimeOptions>,
     store: Arc<OnceCell<Store>>,
+    mcp: Option<McpServers>,
 }
 
 impl Runtime {
@@ -72,7 +74,15 @@ impl Runtime {
             registry,
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
+            mcp: None,
         }
+    }
+
+    /// Gives runs that ask for them these MCP servers.
+    #[must_use]
+    pub fn with_mcp(mut self, servers: McpServers) -> Self {
+        self.mcp = Some(servers);
+        self
     }
 
     /// The store of runs, events and receipts. The first call opens it, gives every run that a crash
@@ -137,7 +147,10 @@ impl Runtime {
     /// Says why the order cannot be carried out by that backend, or by any (`auto`).
     pub fn plan(&self, backend_name: &str, order: WorkOrder) -> Result<RunPlan, RuntimeError> {
         let candidates = self.candidates(backend_name)?;
-        Ok(plan(order, &candidates, &self.options.planning)?)
+        let plan = plan(order, &candidates, &self.options.planning)?;
+        // Servers that are not there are missed before anything is started.
+        self.mcp_grant(plan.order())?;
+        Ok(plan)
     }
 
     /// Starts a run with nothing approved in advance and no time limit.
@@ -227,6 +240,7 @@ impl Runtime {
         let plan = self.plan(backend_name, work_order)?;
         let policy = PolicyEngine::new(&plan.order().policy)?;
         let meter = self.meter(plan.order())?;
+        let mcp = self.mcp_grant(plan.order())?;
         let backends = plan
             .backends()
             .filter_map(|name| self.registry.get(name))
@@ -238,6 +252,7 @@ impl Runtime {
             backends,
             policy,
             meter,
+            mcp,
             options,
             runtime: Arc::clone(&self.options),
             store: self.store().await?.clone(),
@@ -262,6 +277,17 @@ impl Runtime {
             });
         }
         Ok(candidates)
+    }
+
+    /// The MCP servers that an order asks for. None is opened.
+    fn mcp_grant(&self, order: &WorkOrder) -> Result<Option<McpGrant>, RuntimeError> {
+        let ask = order.config.mcp_ask();
+        let ask = ask.map_err(|error| PlanError::Invalid(vec![error]))?;
+        match (ask, &self.mcp) {
+            (None, _) => Ok(None),
+            (Some(ask), Some(servers)) => servers.grant(ask).map(Some),
+            (Some(_), None) => Err(RuntimeError::NoMcpServers),
+        }
     }
 
     /// A budget that nothing can be held to is refused rather than ignored.

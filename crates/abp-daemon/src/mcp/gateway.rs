@@ -7,10 +7,13 @@ use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use abp_host::Launcher;
 use abp_mcp::{
-    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, ProgramServer,
+    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, Profile, ProgramServer,
     ProtocolVersion, RunningPrograms, ServerAddress, VersionSpan,
 };
+use abp_runtime::McpServers;
 use secrecy::SecretString;
+
+use super::mcp_offer;
 
 /// How a model uses it best.
 pub const GATEWAY_INSTRUCTIONS: &str = "Several MCP servers as one. A tool that two of them have \
@@ -26,7 +29,22 @@ pub fn mcp_gateway(config: &Config) -> Result<McpGateway, AbpError> {
         let message = "no MCP server is configured; name one under [mcp.servers]";
         return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
     }
+    gateway_of(config, |_| true)
+}
+
+/// The MCP servers for runs, each of which gets a gateway of its own.
+pub(crate) fn run_servers(config: &Config) -> McpServers {
+    let names = config.mcp.servers.keys().cloned();
+    let offer = mcp_offer(Profile::Compat, GATEWAY_INSTRUCTIONS);
+    let config = config.clone();
+    McpServers::new(names, offer, move |names| {
+        gateway_of(&config, |name| names.iter().any(|one| one == name))
+    })
+}
+
+fn gateway_of(config: &Config, is_wanted: impl Fn(&str) -> bool) -> Result<McpGateway, AbpError> {
     let servers = config.mcp.servers.iter();
+    let servers = servers.filter(|(name, _)| is_wanted(name));
     let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
     let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
     Ok(McpGateway::new(servers?, info))

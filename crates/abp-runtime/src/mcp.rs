@@ -1,0 +1,182 @@
+//! The MCP servers of a run: an endpoint of its own in front of the operator's servers.
+//!
+//! An order names servers that are configured. Its run gets a gateway in front of those and of no
+//! others, at a port and with a key that nobody else knows. Every call of a tool is judged by the run's
+//! gate; when the run ends, however it ends, endpoint, connections and programs end with it.
+
+mod report;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_core::McpAccess;
+use abp_core::{McpAsk, McpReport};
+use abp_error::{AbpError, ErrorCode};
+use abp_mcp::{
+    HttpOptions, LocalEndpoint, McpGateway, McpHttp, McpScope, Offer, ServerTool, StateKey,
+    ToolQuestion, ToolRules,
+};
+use abp_policy::{Decision, PolicyEngine, Verdict};
+use tokio::sync::mpsc;
+
+use crate::RuntimeError;
+
+/// Calls that may wait to be judged.
+const QUESTIONS: usize = 16;
+/// How long an agent may take to answer what a server asks it.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long programs may take to end; they are killed before that.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// The operator's MCP servers, for runs that ask for some.
+#[derive(Clone)]
+pub struct McpServers {
+    names: BTreeSet<String>,
+    offer: Offer,
+    open: Arc<Open>,
+}
+
+/// Makes a gateway in front of servers, without opening any.
+type Open = dyn Fn(&[String]) -> Result<McpGateway, AbpError> + Send + Sync;
+
+impl fmt::Debug for McpServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServers")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl McpServers {
+    /// Servers of these names. `open` makes the gateway of one run, in front of those it is given.
+    pub fn new(
+        names: impl IntoIterator<Item = String>,
+        offer: Offer,
+        open: impl Fn(&[String]) -> Result<McpGateway, AbpError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            names: names.into_iter().collect(),
+            offer,
+            open: Arc::new(open),
+        }
+    }
+
+    /// The servers that an order asks for. None is opened yet.
+    pub(crate) fn grant(&self, ask: McpAsk) -> Result<McpGrant, RuntimeError> {
+        let names = self.choose(ask)?;
+        let gateway = (self.open)(&names).map_err(RuntimeError::McpUnavailable)?;
+        Ok(McpGrant {
+            names,
+            gateway,
+            offer: self.offer.clone(),
+        })
+    }
+
+    fn choose(&self, ask: McpAsk) -> Result<Vec<String>, RuntimeError> {
+        let asked = match ask {
+            McpAsk::All => self.names.clone(),
+            McpAsk::Named(asked) => asked.into_iter().collect(),
+        };
+        if self.names.is_empty() {
+            return Err(RuntimeError::NoMcpServers);
+        }
+        match asked.difference(&self.names).next() {
+            Some(name) => Err(RuntimeError::UnknownMcpServer {
+                name: name.clone(),
+                known: self.names.iter().cloned().collect(),
+            }),
+            None => Ok(asked.into_iter().collect()),
+        }
+    }
+}
+
+/// The servers that a run was granted.
+#[derive(Debug)]
+pub(crate) struct McpGrant {
+    names: Vec<String>,
+    gateway: McpGateway,
+    offer: Offer,
+}
+
+/// The servers of a run under way.
+#[derive(Debug)]
+pub(crate) struct RunMcp {
+    names: Vec<String>,
+    gateway: McpGateway,
+    scope: Arc<McpScope>,
+    endpoint: LocalEndpoint,
+    questions: mpsc::Receiver<ToolQuestion>,
+}
+
+impl McpGrant {
+    /// Opens the endpoint of a run that works in `root` under this policy.
+    pub(crate) async fn open(self, root: &Path, policy: PolicyEngine) -> Result<RunMcp, AbpError> {
+        let failed = |error: String| {
+            AbpError::new(
+                ErrorCode::Internal,
+                "the run's MCP servers cannot be offered",
+            )
+            .with_source(error)
+        };
+        let (asked, questions) = mpsc::channel(QUESTIONS);
+        let rules = ToolRules {
+            shows: Box::new(move |tool| judge(&policy, tool).verdict != Verdict::Deny),
+            questions: asked,
+        };
+        let scope = McpScope::with_rules(vec![root.to_owned()], rules);
+        let key = StateKey::random().map_err(|error| failed(error.to_string()))?;
+        let options = HttpOptions {
+            request_timeout: AGENT_TIMEOUT,
+            ..HttpOptions::new(key)
+        };
+        let (gateway, sessions) = (self.gateway.clone(), Arc::clone(&scope));
+        let http = McpHttp::new(self.offer, options, move |principal| {
+            gateway.session_in(&sessions, principal)
+        });
+        let endpoint = LocalEndpoint::open(http).await;
+        Ok(RunMcp {
+            names: self.names,
+            gateway: self.gateway,
+            scope,
+            endpoint: endpoint.map_err(|error| failed(error.to_string()))?,
+            questions,
+        })
+    }
+}
+
+impl RunMcp {
+    /// How the backend gets there.
+    pub(crate) fn access(&self) -> McpAccess {
+        McpAccess {
+            url: self.endpoint.url(),
+            key: self.endpoint.key().clone(),
+        }
+    }
+
+    /// The next call of a tool that is to be judged.
+    pub(crate) async fn question(&mut self) -> Option<ToolQuestion> {
+        self.questions.recv().await
+    }
+
+    /// Ends all of it, programs too, and says what it was used for.
+    pub(crate) async fn close(self) -> McpReport {
+        self.endpoint.close().await;
+        self.scope.close();
+        self.gateway.close();
+        self.gateway.programs_ended(GRACE).await;
+        report::report(self.names, &self.scope)
+    }
+}
+
+/// A tool goes by the name its server gives it, and by that with the server's name in front, which is
+/// how the gateway tells apart what two servers have.
+pub(crate) fn judge(policy: &PolicyEngine, tool: &ServerTool) -> Decision {
+    policy.judge_aliases(&qualified(tool), &[&tool.tool])
+}
+
+pub(crate) fn qualified(tool: &ServerTool) -> String {
+    format!("{}__{}", tool.server, tool.tool)
+}

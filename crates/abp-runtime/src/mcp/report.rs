@@ -1,0 +1,89 @@
+//! What the receipt says of a run's MCP servers.
+
+use std::collections::BTreeMap;
+
+use abp_core::{
+    McpFlagLevel, McpFlagReport, McpNegotiationReport, McpProtocolEra, McpReport, McpServerReport,
+    McpToolReport,
+};
+use abp_mcp::{
+    Era, FlagOutcome, McpScope, Negotiation, ProtocolVersion, Provenance, Reason, Standing,
+};
+
+pub(super) fn report(names: Vec<String>, scope: &McpScope) -> McpReport {
+    let negotiation = scope.negotiation();
+    let versions = negotiation.as_deref().map(versions).unwrap_or_default();
+    let tallies = scope.tallies();
+    let servers = names.into_iter().map(|name| {
+        let version = versions.get(&name);
+        let tools = tallies.iter().filter(|(tool, _)| tool.server == name);
+        let tools = tools.map(|(tool, tally)| McpToolReport {
+            name: tool.tool.clone(),
+            calls: tally.calls,
+            failed: tally.failed,
+            refused: tally.refused,
+        });
+        McpServerReport {
+            protocol_version: version.map(ToString::to_string),
+            era: version.map(|version| match version.era() {
+                Era::Legacy => McpProtocolEra::Legacy,
+                Era::Modern => McpProtocolEra::Modern,
+            }),
+            tools: tools.collect(),
+            name,
+        }
+    });
+    McpReport {
+        servers: servers.collect(),
+        negotiation: negotiation.as_deref().and_then(agreed),
+    }
+}
+
+/// The version of each server that took part: every flag has all of them in one of its groups.
+fn versions(negotiation: &Negotiation) -> BTreeMap<String, ProtocolVersion> {
+    let outcomes = negotiation.outcomes.iter();
+    let groups = outcomes.flat_map(|outcome| {
+        let Provenance {
+            native,
+            emulated,
+            without,
+            ..
+        } = &outcome.provenance;
+        [native, emulated, without]
+    });
+    let servers = groups.flatten();
+    servers
+        .map(|(name, version)| (name.clone(), *version))
+        .collect()
+}
+
+fn agreed(negotiation: &Negotiation) -> Option<McpNegotiationReport> {
+    let first = negotiation.outcomes.first()?;
+    Some(McpNegotiationReport {
+        client_version: first.provenance.client_version.to_string(),
+        flags: negotiation.outcomes.iter().filter_map(flag).collect(),
+    })
+}
+
+/// The outcome for a flag; `None` for what nobody declared.
+fn flag(outcome: &FlagOutcome) -> Option<McpFlagReport> {
+    let (level, reason) = match &outcome.standing {
+        Standing::Native => (McpFlagLevel::Native, None),
+        Standing::Emulated { by, .. } => (McpFlagLevel::Emulated, Some(by.label().to_owned())),
+        Standing::Unsupported {
+            reason: Reason::NobodyDeclares,
+        } => return None,
+        Standing::Unsupported { reason } => (McpFlagLevel::Unsupported, Some(reason.to_string())),
+    };
+    let names = |servers: &BTreeMap<String, _>| servers.keys().cloned().collect();
+    let provenance = &outcome.provenance;
+    Some(McpFlagReport {
+        flag: outcome.flag.to_string(),
+        level,
+        reason,
+        by_client: provenance.by_client,
+        native: names(&provenance.native),
+        emulated: names(&provenance.emulated),
+        without: names(&provenance.without),
+    })
+}

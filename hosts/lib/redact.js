@@ -7,6 +7,7 @@ const SECRET_NAME = new RegExp(`${NAMES}$`, 'i');
 const SECRETS = [
   [/\bsk-[A-Za-z0-9_-]{16,}/g, REDACTED],
   [/\b(?:gh[pousr]_|github_pat_|xox[abprs]-|AKIA)[A-Za-z0-9_-]{16,}/g, REDACTED],
+  [/\babp_(?:run_)?[0-9a-f]{48}\b/g, REDACTED],
   [/\b(bearer\s+)[\w.~+/=-]{8,}/gi, `$1${REDACTED}`],
   [new RegExp(`(${NAMES}["']?\\s*[:=]\\s*["']?)[^\\s"',;&]{6,}`, 'gi'), `$1${REDACTED}`],
 ];

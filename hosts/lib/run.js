@@ -27,8 +27,13 @@ export class RunContext {
   #started = performance.now();
   #ended = false;
 
-  constructor(runId, outbox) {
+  constructor(runId, outbox, mcp = null) {
     this.runId = runId;
+    /**
+     * The run's MCP servers as one, over Streamable HTTP: `{url, headers}`, to be sent with every
+     * request; `null` where the order asks for none. The key in it is a secret.
+     */
+    this.mcp = mcp;
     this.#outbox = outbox;
   }
 
@@ -97,4 +102,11 @@ export class RunContext {
       outcome: this.signal.aborted ? 'partial' : 'complete',
     };
   }
+}
+
+/** Where a run's MCP servers are; an order of an older host says only that it wants some. */
+export function mcpOf(order) {
+  const vendor = order.config?.vendor ?? {};
+  const found = vendor.abp?.mcp ?? vendor['abp.mcp'] ?? null;
+  return typeof found === 'object' && !Array.isArray(found) ? found : null;
 }

@@ -85,8 +85,11 @@ class CancelSignal:
 class RunContext:
     """What a handler is given besides the order: its way to the host."""
 
-    def __init__(self, run_id, outbox):
+    def __init__(self, run_id, outbox, mcp=None):
         self.run_id = run_id
+        #: The run's MCP servers as one, over Streamable HTTP: `{"url": …, "headers": {…}}`, to be sent
+        #: with every request; `None` where the order asks for none. The key in it is a secret.
+        self.mcp = mcp
         self.cancel = CancelSignal()
         self._outbox = outbox
         self._usage = {}
@@ -250,7 +253,7 @@ class Sidecar:
             raise ProtocolError("a run frame without an id or a work order")
         with self._changed:
             if self._work is None:
-                self._work = RunContext(run_id, self._outbox), order
+                self._work = RunContext(run_id, self._outbox, _mcp(order)), order
                 self._changed.notify_all()
                 return
             current = self._work[0].run_id
@@ -330,6 +333,15 @@ class _Outbox:
                 self._changed.notify_all()
 
 
+def _mcp(order):
+    """Where the run's MCP servers are; an order of an older host says only that it wants some."""
+    vendor = (order.get("config") or {}).get("vendor") or {}
+    settings = vendor.get("abp")
+    nested = settings.get("mcp") if isinstance(settings, dict) else None
+    found = vendor.get("abp.mcp") if nested is None else nested
+    return found if isinstance(found, dict) else None
+
+
 def _claim_stdio():
     """Keeps both pipes to ourselves: prints go to standard error, and nobody else reads requests.
 
@@ -398,6 +410,7 @@ _SECRET_NAME = re.compile(_NAMES + r"$", re.IGNORECASE)
 _SECRETS = [
     (re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"), _REDACTED),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|xox[abprs]-|AKIA)[A-Za-z0-9_-]{16,}"), _REDACTED),
+    (re.compile(r"\babp_(?:run_)?[0-9a-f]{48}\b"), _REDACTED),
     (re.compile(r"\b(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII), r"\1" + _REDACTED),
     (
         re.compile("(" + _NAMES + r"[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&]{6,}", re.IGNORECASE),

@@ -237,6 +237,20 @@ class Cases:
         expected = {"log": ["key [redacted]"], "api_key": "[redacted]", "count": 1}
         self.assertEqual(event["output"], expected)
 
+    def test_a_handler_is_told_where_its_mcp_servers_are(self):
+        peer = self.start(ODD)
+        access = {"url": "http://127.0.0.1:1/mcp", "headers": {"authorization": "Bearer x"}}
+        cases = [
+            ({"abp": {"mcp": access}}, access["url"]),
+            ({"abp": "odd", "abp.mcp": access}, access["url"]),
+            ({"abp": {"mcp": True}}, "None"),
+            ({"abp": {"mcp": ["files"]}}, "None"),
+            ({}, "None"),
+        ]
+        for vendor, expected in cases:
+            [event], _ = self.do(peer, "servers", config={"vendor": vendor})
+            self.assertEqual(event["text"], expected, vendor)
+
     def test_nothing_follows_the_end(self):
         peer = self.start(ODD)
         self.do(peer, "late")

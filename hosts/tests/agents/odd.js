@@ -35,6 +35,9 @@ const tasks = {
     const result = { tool_name: 'Read', tool_use_id: '1', output, is_error: false };
     await ctx.emit('tool_result', result);
   },
+  async servers(ctx) {
+    await ctx.emit('assistant_message', { text: ctx.mcp?.url ?? 'None' });
+  },
   async late(ctx) {
     const timer = setInterval(() => {
       ctx.emit('warning', { message: 'late' }).catch(() => clearInterval(timer));

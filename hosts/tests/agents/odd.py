@@ -51,6 +51,10 @@ def leak(ctx):
     ctx.emit("tool_result", tool_name="Read", tool_use_id="1", output=output, is_error=False)
 
 
+def servers(ctx):
+    ctx.emit("assistant_message", text=str(ctx.mcp and ctx.mcp["url"]))
+
+
 def late(ctx):
     def go_on():
         for _ in range(50):

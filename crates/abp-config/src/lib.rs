@@ -42,7 +42,9 @@ mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use load::{Loaded, load};
-pub use mcp::{McpConfig, McpEra, McpServerConfig};
+pub use mcp::{
+    McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpServerConfig,
+};
 pub use model::{BackendConfig, Config, LogLevel, Restrictions};
 pub use server::ServerConfig;
 pub use settings::{Setting, settings};

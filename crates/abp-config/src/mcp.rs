@@ -1,4 +1,4 @@
-//! MCP: where runs may work, and servers that are served as one.
+//! MCP: where runs may work, servers that are served as one, and what is filled in for their clients.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +15,89 @@ pub struct McpConfig {
     pub roots: Vec<PathBuf>,
     /// Servers by name. Read by `abp mcp --gateway` and `abp serve`.
     pub servers: BTreeMap<String, McpServerConfig>,
+    /// What is filled in between those servers and their clients, where one of them cannot do it. Nothing is
+    /// unless it is set. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+    pub emulate: McpEmulateConfig,
+}
+
+/// What is filled in. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpEmulateConfig {
+    /// The directories that servers are told of where the client has no roots; for a run, its workspace
+    /// takes their place. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roots: Option<Vec<PathBuf>>,
+    /// How often lists are looked at whose server does not tell of changes, in seconds, while somebody wants
+    /// to be told. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub list_changed_secs: Option<u32>,
+    /// How often resources are looked at whose server has no subscriptions, in seconds, while somebody
+    /// subscribes to them. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub subscribe_secs: Option<u32>,
+    /// How many resources are looked at, for all clients together. Read by `abp mcp --gateway`,
+    /// `abp mcp negotiate` and `abp serve`.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_subscriptions: u32,
+    /// Servers sample from a model where the client has none. Read by `abp mcp --gateway`,
+    /// `abp mcp negotiate` and `abp serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<McpSamplingConfig>,
+    /// Forms are filled in where the client has none. Read by `abp mcp --gateway`, `abp mcp negotiate` and
+    /// `abp serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elicitation: Option<McpElicitationConfig>,
+}
+
+/// Sampling from a model behind the gateway. Read by `abp mcp --gateway`, `abp mcp negotiate` and
+/// `abp serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpSamplingConfig {
+    /// The id of the key that pays, made by `abp keys create` with a budget; its models, rates and budgets are
+    /// the limits. Read by `abp mcp --gateway` and `abp serve`.
+    pub key: String,
+    /// The models: the first, unless a server asks for another of them. Read by `abp mcp --gateway`,
+    /// `abp mcp negotiate` and `abp serve`.
+    pub models: Vec<String>,
+    /// The longest answer, in tokens. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+    #[serde(default = "default::max_tokens")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_tokens: u32,
+    /// How often a server may sample within one request. Read by `abp mcp --gateway`, `abp mcp negotiate` and
+    /// `abp serve`.
+    #[serde(default = "default::max_per_call")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max_per_call: u32,
+}
+
+/// Answers to forms. A form is filled in where every field it requires has an answer that fits, and is declined
+/// otherwise. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpElicitationConfig {
+    /// For every server, by the name of the field. Read by `abp mcp --gateway`, `abp mcp negotiate` and
+    /// `abp serve`.
+    pub answers: BTreeMap<String, String>,
+    /// For one server, by its name; goes first. Read by `abp mcp --gateway`, `abp mcp negotiate` and
+    /// `abp serve`.
+    pub servers: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Default for McpEmulateConfig {
+    fn default() -> Self {
+        Self {
+            roots: None,
+            list_changed_secs: None,
+            subscribe_secs: None,
+            max_subscriptions: 64,
+            sampling: None,
+            elicitation: None,
+        }
+    }
 }
 
 /// An MCP server: a program with `command`, or an address with `url`. Read by `abp mcp --gateway` and
@@ -88,6 +171,14 @@ mod default {
 
     pub(super) const fn open_timeout_secs() -> u32 {
         15
+    }
+
+    pub(super) const fn max_tokens() -> u32 {
+        1_024
+    }
+
+    pub(super) const fn max_per_call() -> u32 {
+        4
     }
 
     pub(super) fn allow_tools() -> Vec<String> {

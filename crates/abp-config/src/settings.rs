@@ -190,6 +190,31 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
     setting(&["upstreams", ANY, "fallback"], TEXTS),
     setting(&["mcp", "roots"], Kind::List(&Kind::Path)),
+    setting(&["mcp", "emulate", "roots"], Kind::List(&Kind::Path)),
+    setting(&["mcp", "emulate", "list_changed_secs"], SECONDS),
+    setting(&["mcp", "emulate", "subscribe_secs"], SECONDS),
+    setting(&["mcp", "emulate", "max_subscriptions"], between(1, 10_000)),
+    setting(&["mcp", "emulate", "sampling", "key"], Kind::Word),
+    setting(
+        &["mcp", "emulate", "sampling", "models"],
+        Kind::List(&Kind::Word),
+    ),
+    setting(
+        &["mcp", "emulate", "sampling", "max_tokens"],
+        between(1, 1_000_000),
+    ),
+    setting(
+        &["mcp", "emulate", "sampling", "max_per_call"],
+        between(1, 100),
+    ),
+    setting(
+        &["mcp", "emulate", "elicitation", "answers", ANY],
+        Kind::Text,
+    ),
+    setting(
+        &["mcp", "emulate", "elicitation", "servers", ANY, ANY],
+        Kind::Text,
+    ),
     setting(&["mcp", "servers", ANY, "command"], Kind::Command),
     setting(&["mcp", "servers", ANY, "args"], TEXTS),
     setting(&["mcp", "servers", ANY, "env", ANY], Kind::Text),

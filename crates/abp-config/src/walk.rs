@@ -145,6 +145,8 @@ impl Walk<'_> {
             (None, DeValue::Table(table)) => {
                 if let [_, ANY] | ["mcp", "servers", ANY] = pattern.as_slice() {
                     self.named_table(table, key, path);
+                } else if pattern.as_slice() == ["mcp", "emulate", "sampling"] {
+                    self.require(&["key", "models"], table, path, &key);
                 }
                 self.table(table, path, pattern);
             }

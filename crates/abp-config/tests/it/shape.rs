@@ -21,6 +21,13 @@ fn keys(schema: &Value, root: &Value, path: &str, found: &mut BTreeSet<String>) 
         .iter()
         .filter_map(|word| schema[*word].as_array())
     {
+        let resolved = |one: &Value| match one["$ref"].as_str() {
+            Some(name) => root.pointer(name.trim_start_matches('#')).unwrap().clone(),
+            None => one.clone(),
+        };
+        // An optional table is one of two as well: itself and nothing.
+        let part = part.iter().map(resolved);
+        let part: Vec<_> = part.filter(|one| one["type"] != "null").collect();
         if part.iter().any(|one| one.get("properties").is_some()) {
             is_leaf = false;
             part.iter().for_each(|one| keys(one, root, path, found));

@@ -84,7 +84,8 @@ impl Principal {
     }
 
     /// Whether what it spends is limited.
-    pub(crate) fn has_budget(&self) -> bool {
+    #[must_use]
+    pub fn has_budget(&self) -> bool {
         self.budget.is_some() || self.token_budget.is_some()
     }
 
@@ -214,6 +215,15 @@ impl CallerKeys {
             .filter(|principal| !principal.has_expired(now))
             .cloned()
             .ok_or_else(|| Refusal::new(ErrorCode::Unauthenticated, "the key is not valid"))
+    }
+
+    /// Who has the key with this id, where it is still good.
+    #[must_use]
+    pub fn by_id(&self, id: &str, now: Timestamp) -> Option<Arc<Principal>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let mut principals = keys.values();
+        let found = principals.find(|principal| principal.id == id)?;
+        (!found.has_expired(now)).then(|| Arc::clone(found))
     }
 
     /// Who has the key with this hash.

@@ -1,22 +1,48 @@
-"""A scripted MCP server over standard streams, for tests of the gateway.
+"""A scripted MCP server for tests of the gateway, over standard streams or HTTP.
 
-    server.py NAME ERA [MISBEHAVIOUR]
+    server.py NAME ERA [MISBEHAVIOUR [CONTROL [http]]]
 
 ERA is `legacy` or `modern`. Its tools: `NAME_only`, which only this server has, `echo`, which every
-such server has, `ask`, which asks the client for a form, and `slow`, which tells progress.
+such server has, `ask`, which asks the client for a form or for what its arguments say, and `slow`,
+which tells progress. With CONTROL also `seen`, which says how often each method came and to which
+process, `refuse`, which answers with the error in its arguments, and `with_X` for each capability X
+that the client declares. CONTROL is a file that says what else there is, read anew
+for every request: {"capabilities": {…}, "tools": {name: description}, "resources": {uri: text}}. Without
+it the server does not start, nor does it go on.
 """
 
+import collections
 import json
+import os
 import sys
 import time
+import uuid
 
 NAME, ERA = sys.argv[1:3]
-MISBEHAVIOUR = sys.argv[3] if len(sys.argv) > 3 else ""
+MISBEHAVIOUR, CONTROL, WIRE = (sys.argv[3:] + ["", "", ""])[:3]
 FORM = {
     "mode": "form",
     "message": "what colour?",
     "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
 }
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+SEEN = collections.Counter()
+PROCESS = uuid.uuid4().hex
+declared = {}
+
+
+class Refused(Exception):
+    pass
+
+
+def control():
+    if not CONTROL:
+        return {"capabilities": {"tools": {"listChanged": True}}}
+    try:
+        with open(CONTROL) as file:
+            return json.load(file)
+    except OSError:
+        os._exit(4)
 
 
 def send(message):
@@ -35,9 +61,12 @@ def text(words):
     return {"content": [{"type": "text", "text": words}]}
 
 
-def tool(name):
+def tool(name, description=None):
     schema = {"type": "object", "properties": {"words": {"type": "string"}}}
-    return {"name": name, "description": f"{name} of {NAME}", "inputSchema": schema}
+    if MISBEHAVIOUR == "changes":
+        schema["properties"][f"v{SEEN['tools/list']}"] = {"type": "string"}
+    description = description or f"{name} of {NAME}"
+    return {"name": name, "description": description, "inputSchema": schema}
 
 
 def tools():
@@ -45,36 +74,57 @@ def tools():
         return {"tools": {"no": "list"}, "nextCursor": 7}
     if MISBEHAVIOUR == "loops":
         return {"tools": [tool("echo")], "nextCursor": "again"}
-    return {"tools": [tool(one) for one in (f"{NAME}_only", "echo", "ask", "slow")]}
+    usual = [tool(one) for one in (f"{NAME}_only", "echo", "ask", "slow")]
+    if CONTROL:
+        usual += [tool("seen"), tool("refuse"), *(tool(f"with_{one}") for one in sorted(declared))]
+    return {"tools": usual + [tool(*one) for one in control().get("tools", {}).items()]}
 
 
-def ask_legacy():
-    send({"id": "q1", "method": "elicitation/create", "params": FORM})
-    while True:
-        answer = read()
-        if answer.get("id") == "q1":
-            given = answer.get("result", {}).get("content", {}).get("colour", "nothing")
-            return text(f"{NAME} heard {given}")
+def questions(arguments):
+    usual = [{"method": "elicitation/create", "params": FORM}]
+    return {f"q{at}": one for at, one in enumerate(arguments.get("questions", usual))}
+
+
+def heard(arguments, answers):
+    """What came of the questions: all of it where a test says what to ask, else the colour."""
+    if "questions" in arguments:
+        return {**text("asked"), "structuredContent": answers}
+    given = answers["q0"].get("content", {}).get("colour", "nothing")
+    return text(f"{NAME} heard {given}")
+
+
+def ask_legacy(arguments):
+    asked, answers = questions(arguments), {}
+    for key, question in asked.items():
+        send({"id": key, **question})
+        while key not in answers:
+            answer = read()
+            if answer.get("id") == key:
+                answers[key] = answer.get("result", answer.get("error"))
+    return heard(arguments, answers)
 
 
 def ask_modern(params):
-    given = params.get("inputResponses", {}).get("colour")
-    if given is None:
-        question = {"method": "elicitation/create", "params": FORM}
+    arguments, answers = params.get("arguments", {}), params.get("inputResponses")
+    if answers is None:
         return {
             "resultType": "input_required",
-            "inputRequests": {"colour": question},
+            "inputRequests": questions(arguments),
             "requestState": f"{NAME}-state",
         }
     if params.get("requestState") != f"{NAME}-state":
         return text(f"{NAME} got a strange state")
-    return text(f"{NAME} heard {given['content']['colour']}")
+    return heard(arguments, answers)
 
 
 def call(params):
-    name = params["name"]
+    name, arguments = params["name"], params.get("arguments", {})
     if name == "ask":
-        return ask_legacy() if ERA == "legacy" else ask_modern(params)
+        return ask_legacy(arguments) if ERA == "legacy" else ask_modern(params)
+    if name == "seen":
+        return {**text("seen"), "structuredContent": {**SEEN, "process": PROCESS}}
+    if name == "refuse":
+        raise Refused(arguments["error"])
     if name == "slow":
         token = params.get("_meta", {}).get("progressToken")
         if token is not None:
@@ -82,31 +132,53 @@ def call(params):
             send({"method": "notifications/progress", "params": progress})
         return text("done")
     if name == "echo" and MISBEHAVIOUR == "dies":
-        sys.exit(3)
+        os._exit(3)
     if name == "echo" and MISBEHAVIOUR == "hangs":
         time.sleep(60)
-    return text(f"{NAME} {name}: {params.get('arguments', {}).get('words', '')}")
+    return text(f"{NAME} {name}: {arguments.get('words', '')}")
 
 
 def answer(request):
+    global declared
     method, params = request["method"], request.get("params", {})
-    capabilities = {"tools": {"listChanged": True}}
+    SEEN[method] += 1
+    declared = params.get("_meta", {}).get(CAPABILITIES, declared)
+    now = control()
     if method == "initialize" and ERA == "legacy":
+        declared = params["capabilities"]
         return {
-            "protocolVersion": "2025-06-18",
-            "capabilities": capabilities,
+            "protocolVersion": "2025-11-25" if CONTROL else "2025-06-18",
+            "capabilities": now["capabilities"],
             "serverInfo": {"name": NAME, "version": "1"},
         }
     if method == "server/discover" and ERA == "modern":
-        return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities}
+        return {"supportedVersions": ["2026-07-28"], "capabilities": now["capabilities"]}
     if method == "tools/list":
         return tools()
     if method == "tools/call":
         return call(params)
+    resources = now.get("resources")
+    if resources is not None and method == "resources/list":
+        return {"resources": [{"uri": uri, "name": uri} for uri in sorted(resources)]}
+    if resources is not None and method == "resources/templates/list":
+        return {"resourceTemplates": []}
+    if resources and method == "resources/read" and params["uri"] in resources:
+        return {"contents": [{"uri": params["uri"], "text": resources[params["uri"]]}]}
     return None
 
 
-def main():
+def response(request):
+    error = {"code": -32601, "message": "there is no such method"}
+    try:
+        result = answer(request)
+    except Refused as refused:
+        result, error = None, refused.args[0]
+    if result is None:
+        return {"id": request["id"], "error": error}
+    return {"id": request["id"], "result": result}
+
+
+def serve_lines():
     if MISBEHAVIOUR == "silent":
         time.sleep(60)
     if MISBEHAVIOUR == "floods":
@@ -122,12 +194,35 @@ def main():
             told = {"notifications": filters}
             send({"method": "notifications/subscriptions/acknowledged", "params": told})
             continue
-        result = answer(request)
-        if result is None:
-            error = {"code": -32601, "message": "there is no such method"}
-            send({"id": request["id"], "error": error})
-        else:
-            send({"id": request["id"], "result": result})
+        send(response(request))
 
 
-main()
+def serve_http():
+    """Every request is answered by itself, so that only a modern server can ask."""
+    import http.server
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            size = int(self.headers["content-length"])
+            request = json.loads(self.rfile.read(size))
+            body = b""
+            if "id" in request:
+                body = json.dumps({"jsonrpc": "2.0", **response(request)}).encode()
+            self.send_response(200 if body else 202)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            self.send_error(405)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+
+
+serve_http() if WIRE == "http" else serve_lines()

@@ -26,7 +26,9 @@ mod tls;
 mod wire;
 
 pub use find::find_run;
-pub use mcp::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
+pub use mcp::{
+    ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
+};
 pub use policy::usual_policy;
 pub use runs::{ConfiguredModel, RunPlane, configured_models, first_configured_model};
 pub use serve::{Planes, Server, ServerOptions};

@@ -7,6 +7,7 @@
 mod gateway;
 mod resources;
 mod runs;
+mod sampling;
 mod server;
 mod tools;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_error::{AbpError, ErrorCode};
-use abp_gateway::{Principal, Refusal};
+use abp_gateway::{Gateway, Principal, Refusal};
 use abp_mcp::{
     HttpOptions, Implementation, McpBody, McpGateway, McpHttp, Offer, Profile, ProtocolVersion,
     ServerCapabilities, StateKey,
@@ -24,7 +25,7 @@ use http::Response;
 use http::request::Parts;
 
 pub(crate) use self::gateway::run_servers;
-pub use self::gateway::{GATEWAY_INSTRUCTIONS, mcp_gateway};
+pub use self::gateway::{GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway};
 pub use self::server::{ABP_INSTRUCTIONS, AbpServer};
 use crate::runs::RunPlane;
 
@@ -55,10 +56,10 @@ impl McpPlane {
     ///
     /// # Errors
     /// Fails where a configured server cannot be used.
-    pub(crate) fn new(runs: Arc<RunPlane>) -> Result<Self, AbpError> {
+    pub(crate) fn new(runs: Arc<RunPlane>, models: &Gateway) -> Result<Self, AbpError> {
         let gateway = match runs.config().mcp.servers.is_empty() {
             true => None,
-            false => Some(mcp_gateway(runs.config())?),
+            false => Some(mcp_gateway(runs.config(), Some(models))?),
         };
         let gateway = gateway.map(|gateway| {
             let sessions = gateway.clone();

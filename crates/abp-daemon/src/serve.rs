@@ -140,9 +140,13 @@ impl Server {
             AbpError::new(ErrorCode::ConfigInvalid, message)
         })?;
         let allowed = Allowed::new(&options.allowed_hosts, &options.allowed_origins, address);
+        let mcp = match &planes.runs {
+            Some(runs) => Some(McpPlane::new(Arc::clone(runs), &planes.gateway)?),
+            None => None,
+        };
         let app = App {
             gateway: planes.gateway,
-            mcp: planes.runs.clone().map(McpPlane::new).transpose()?,
+            mcp,
             assist: planes.runs.map(Assist::new),
             allowed,
             door: Doorkeeper::default(),

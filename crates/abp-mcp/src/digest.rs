@@ -19,6 +19,12 @@ pub(crate) fn members(object: View<'_>) -> Vec<(Cow<'_, str>, Vec<u8>)> {
     members
 }
 
+/// The digest of a value, however it is spelled.
+pub(crate) fn of(value: View<'_>) -> [u8; 32] {
+    let form = canonical::view_to_vec(value).unwrap_or_else(|_| value.raw().into());
+    Sha256::digest(form).into()
+}
+
 /// Adds parts to a hash, each after its length, so that no two lists of parts are the same bytes.
 pub(crate) fn add(hash: &mut Sha256, parts: &[&[u8]]) {
     for part in parts {

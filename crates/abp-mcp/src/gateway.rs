@@ -5,6 +5,7 @@
 //! same principal and belong to the same [`McpScope`]. So no server learns of capabilities that its client
 //! does not have.
 
+mod emulate;
 mod exchange;
 mod fleet;
 mod json;
@@ -13,12 +14,17 @@ mod rounds;
 mod scope;
 mod session;
 mod tools;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use abp_glob::GlobList;
 
+pub use emulate::{
+    Emulations, PreparedAnswers, Sample, SampleMessage, SamplePart, SampleRequest, SampleRole,
+    SampleStop, Sampler, SamplingRules, SubscribeRules,
+};
 pub use scope::McpScope;
 pub use tools::{ServerTool, ToolQuestion, ToolRules, ToolTally};
 
@@ -27,6 +33,7 @@ use crate::meta::Implementation;
 use crate::serve::McpSession;
 use crate::upstream::ServerAddress;
 use crate::version::ProtocolVersion;
+use emulate::Emulator;
 use rounds::Parked;
 use session::GatewaySession;
 
@@ -60,6 +67,7 @@ pub struct McpGateway {
 struct GatewayShared {
     servers: Vec<GatewayServer>,
     info: Implementation,
+    emulator: Arc<Emulator>,
     parked: Parked,
 }
 
@@ -79,13 +87,25 @@ impl GatewayServer {
 }
 
 impl McpGateway {
-    /// A gateway in front of servers. Nothing is opened yet.
+    /// A gateway in front of servers that fills nothing in. Nothing is opened yet.
     #[must_use]
     pub fn new(servers: Vec<GatewayServer>, info: Implementation) -> Self {
+        Self::emulating(servers, info, Emulations::default(), None)
+    }
+
+    /// A gateway that fills in what is allowed. Without a sampler nobody samples.
+    #[must_use]
+    pub fn emulating(
+        servers: Vec<GatewayServer>,
+        info: Implementation,
+        emulations: Emulations,
+        sampler: Option<Sampler>,
+    ) -> Self {
         Self {
             shared: Arc::new(GatewayShared {
                 servers,
                 info,
+                emulator: Arc::new(Emulator::new(emulations, sampler)),
                 parked: Parked::default(),
             }),
             scope: Arc::default(),

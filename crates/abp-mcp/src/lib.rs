@@ -80,7 +80,9 @@ pub use capabilities::{
 };
 pub use gate::{Closed, Gate, Occasion};
 pub use gateway::{
-    GatewayServer, McpGateway, McpScope, ServerTool, ToolQuestion, ToolRules, ToolTally,
+    Emulations, GatewayServer, McpGateway, McpScope, PreparedAnswers, Sample, SampleMessage,
+    SamplePart, SampleRequest, SampleRole, SampleStop, Sampler, SamplingRules, ServerTool,
+    SubscribeRules, ToolQuestion, ToolRules, ToolTally,
 };
 pub use headers::{
     McpHeaders, check_headers, decode_header, encode_header, header_version, name_header,
@@ -90,7 +92,7 @@ pub use lifecycle::{
     Next, NoResult, Offer, Profile, Recipient, Refused, ServerLifecycle, Settled,
 };
 pub use message::{MESSAGE_LIMITS, Message, RequestId};
-pub use meta::{INPUT_KEY, Implementation, LoggingLevel};
+pub use meta::{EMULATED, INPUT_KEY, Implementation, LoggingLevel};
 pub use method::{Method, Need, Side};
 pub use negotiate::{
     AnyFlag, Downstream, Drift, Emulation, FlagOutcome, Negotiation, Provenance, Reason,

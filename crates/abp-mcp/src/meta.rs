@@ -22,6 +22,8 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// What a request for input is called, in a request of a server with a handshake. Whoever has to pass it
 /// on inside a result calls it the same.
 pub const INPUT_KEY: &str = "dev.abp/inputKey";
+/// What of an answer or a result this end filled in by itself.
+pub const EMULATED: &str = "dev.abp/emulated";
 pub(crate) const RESULT_TYPE: &str = "resultType";
 const COMPLETE: &str = "\"complete\"";
 

@@ -48,8 +48,8 @@ pub struct Routing {
     pub client_flags: BTreeSet<ClientFlag>,
     /// The extensions that it can pass on.
     pub extensions: BTreeSet<String>,
-    /// What it may fill in. Nothing is unless it is named.
-    pub emulations: BTreeSet<Emulation>,
+    /// What it may fill in, each with its limits in words. Nothing is unless it is named.
+    pub emulations: BTreeMap<Emulation, String>,
 }
 
 /// The outcome for every flag, and what follows from it.
@@ -73,7 +73,7 @@ impl Default for Routing {
             server_flags: server.filter(|flag| !is_task(flag.path())).collect(),
             client_flags: client.filter(|flag| !is_task(flag.path())).collect(),
             extensions: BTreeSet::new(),
-            emulations: BTreeSet::new(),
+            emulations: BTreeMap::new(),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Table<'_> {
                 _ => Share::Without,
             }
         });
-        let standing = match provenance.standing(emulation) {
+        let standing = match self.standing(&provenance, emulation) {
             None => unsupported(Reason::NobodyDeclares),
             Some(_) if !flag.span().contains(self.client.version) => {
                 unsupported(Reason::ClientVersion)
@@ -163,7 +163,7 @@ impl Table<'_> {
                 false => Share::Without,
             }
         });
-        let standing = match provenance.standing(emulation) {
+        let standing = match self.standing(&provenance, emulation) {
             Some(standing) => standing,
             None if share != Share::Without => unsupported(Reason::ServerVersions),
             None if !is_declared => unsupported(Reason::NobodyDeclares),
@@ -247,8 +247,26 @@ impl Table<'_> {
             .collect()
     }
 
+    /// How a flag can be had by what the servers have to do with it.
+    fn standing(&self, provenance: &Provenance, emulation: Option<Emulation>) -> Option<Standing> {
+        let emulated = |by| Standing::Emulated {
+            by,
+            limits: self
+                .routing
+                .emulations
+                .get(&by)
+                .cloned()
+                .unwrap_or_default(),
+        };
+        match (provenance.native.is_empty(), provenance.emulated.is_empty()) {
+            (false, _) => Some(Standing::Native),
+            (true, false) => emulation.map(emulated),
+            (true, true) => None,
+        }
+    }
+
     fn allowed(&self, emulation: Option<Emulation>) -> Option<Emulation> {
-        emulation.filter(|one| self.routing.emulations.contains(one))
+        emulation.filter(|one| self.routing.emulations.contains_key(one))
     }
 
     fn provenance(
@@ -268,17 +286,6 @@ impl Table<'_> {
             native: group(Share::Native),
             emulated: group(Share::Emulated),
             without: group(Share::Without),
-        }
-    }
-}
-
-impl Provenance {
-    /// How a flag can be had by what the servers have to do with it.
-    fn standing(&self, emulation: Option<Emulation>) -> Option<Standing> {
-        match (self.native.is_empty(), self.emulated.is_empty()) {
-            (false, _) => Some(Standing::Native),
-            (true, false) => emulation.map(|by| Standing::Emulated { by }),
-            (true, true) => None,
         }
     }
 }

@@ -11,7 +11,6 @@ mod http_body;
 mod lines;
 mod local;
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,6 +33,7 @@ use crate::meta::LoggingLevel;
 use crate::method::Method;
 use crate::param_headers::SaidParams;
 use crate::refusal::RpcRefusal;
+use crate::subscription::SubscriptionFilter;
 use crate::version::ProtocolVersion;
 
 /// A future that may be sent to another thread.
@@ -58,9 +58,9 @@ pub trait McpSession: Send + Sync + 'static {
     /// The client tells something that no request is about.
     fn told(&self, method: Method, client: ClientHandle);
 
-    /// The client wants to be told of changes of these resources, since 2026-07-28, for as long as
-    /// what this gives is kept.
-    fn watch(&self, client: &Arc<Agreement>, uris: &BTreeSet<String>) -> Watch;
+    /// The client wants to be told of these changes, since 2026-07-28, for as long as what this gives
+    /// is kept.
+    fn watch(&self, client: &Arc<Agreement>, filter: &SubscriptionFilter) -> Watch;
 }
 
 /// Keeps something going until it is dropped.

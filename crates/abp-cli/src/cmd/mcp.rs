@@ -5,8 +5,10 @@ mod negotiate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_config::Config;
 use abp_daemon::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_gateway::Gateway;
 use abp_mcp::{
     ConnectionOptions, McpConnection, McpSession, Offer, Profile, StateKey, serve_lines,
 };
@@ -28,7 +30,7 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     if let Some(McpCommand::Negotiate(args)) = &args.command {
-        return negotiate::run(args, output);
+        return negotiate::run(args, global, output);
     }
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let profile = if args.strict {
@@ -38,7 +40,8 @@ pub(crate) fn run(
     };
     block_on(async {
         if args.gateway {
-            let gateway = mcp_gateway(session.config())?;
+            let models = models(session.config()).await?;
+            let gateway = mcp_gateway(session.config(), models.as_ref())?;
             serve(
                 gateway.session(""),
                 mcp_offer(profile, GATEWAY_INSTRUCTIONS),
@@ -46,6 +49,9 @@ pub(crate) fn run(
             .await?;
             gateway.close();
             gateway.programs_ended(GRACE).await;
+            if let Some(models) = models {
+                models.close().await;
+            }
         } else {
             let root = std::env::current_dir();
             let root =
@@ -60,6 +66,16 @@ pub(crate) fn run(
         }
         Ok(ExitStatus::Success)
     })
+}
+
+/// The models that MCP servers may sample from, where they may.
+async fn models(config: &Config) -> Result<Option<Gateway>, AbpError> {
+    if config.mcp.emulate.sampling.is_none() {
+        return Ok(None);
+    }
+    let models = abp_daemon::gateway(config).await?;
+    models.reload_keys(None).await?;
+    Ok(Some(models))
 }
 
 /// Serves the client at the standard streams until it closes them.

@@ -2,34 +2,63 @@
 
 use std::time::Duration;
 
-use abp_config::{Config, McpEra, McpServerConfig};
+use abp_config::{Config, McpEmulateConfig, McpEra, McpServerConfig};
 use abp_error::{AbpError, ErrorCode};
+use abp_gateway::Gateway;
 use abp_glob::GlobList;
 use abp_host::Launcher;
 use abp_mcp::{
-    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, Profile, ProgramServer,
-    ProtocolVersion, RunningPrograms, ServerAddress, VersionSpan,
+    ClientTimeouts, Emulations, GatewayServer, HttpServer, Implementation, McpGateway,
+    PreparedAnswers, Profile, ProgramServer, ProtocolVersion, RunningPrograms, Sampler,
+    SamplingRules, ServerAddress, SubscribeRules, VersionSpan,
 };
 use abp_runtime::McpServers;
 use secrecy::SecretString;
 
-use super::mcp_offer;
+use super::{mcp_offer, sampling};
 
 /// How a model uses it best.
 pub const GATEWAY_INSTRUCTIONS: &str = "Several MCP servers as one. A tool that two of them have \
 carries the name of its server and two underscores in front.";
 /// How long a server may take to say whether it needs a handshake.
 const PROBE: Duration = Duration::from_secs(5);
-/// The configured MCP servers as one.
+
+/// The configured MCP servers as one. Where servers may sample, they ask these models.
 ///
 /// # Errors
 /// Fails where none is configured, and where one cannot be used.
-pub fn mcp_gateway(config: &Config) -> Result<McpGateway, AbpError> {
+pub fn mcp_gateway(config: &Config, models: Option<&Gateway>) -> Result<McpGateway, AbpError> {
     if config.mcp.servers.is_empty() {
         let message = "no MCP server is configured; name one under [mcp.servers]";
         return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
     }
-    gateway_of(config, |_| true)
+    let rules = config.mcp.emulate.sampling.as_ref();
+    let sampler = models.zip(rules);
+    let sampler = sampler.map(|(models, rules)| sampling::sampler(models, &rules.key));
+    gateway_of(config, |_| true, sampler)
+}
+
+/// What is filled in between MCP clients and servers.
+#[must_use]
+pub fn mcp_emulations(config: &McpEmulateConfig) -> Emulations {
+    let seconds = |count: u32| Duration::from_secs(count.into());
+    Emulations {
+        sampling: config.sampling.as_ref().map(|rules| SamplingRules {
+            models: rules.models.clone(),
+            max_tokens: rules.max_tokens.into(),
+            max_per_call: rules.max_per_call,
+        }),
+        roots: config.roots.clone(),
+        elicitation: config.elicitation.as_ref().map(|prepared| PreparedAnswers {
+            everywhere: prepared.answers.clone(),
+            by_server: prepared.servers.clone(),
+        }),
+        list_changed: config.list_changed_secs.map(seconds),
+        subscribe: config.subscribe_secs.map(|count| SubscribeRules {
+            interval: seconds(count),
+            max_resources: config.max_subscriptions as usize,
+        }),
+    }
 }
 
 /// The MCP servers for runs, each of which gets a gateway of its own.
@@ -38,16 +67,22 @@ pub(crate) fn run_servers(config: &Config) -> McpServers {
     let offer = mcp_offer(Profile::Compat, GATEWAY_INSTRUCTIONS);
     let config = config.clone();
     McpServers::new(names, offer, move |names| {
-        gateway_of(&config, |name| names.iter().any(|one| one == name))
+        // A run has no models of its own to lend.
+        gateway_of(&config, |name| names.iter().any(|one| one == name), None)
     })
 }
 
-fn gateway_of(config: &Config, is_wanted: impl Fn(&str) -> bool) -> Result<McpGateway, AbpError> {
+fn gateway_of(
+    config: &Config,
+    is_wanted: impl Fn(&str) -> bool,
+    sampler: Option<Sampler>,
+) -> Result<McpGateway, AbpError> {
     let servers = config.mcp.servers.iter();
     let servers = servers.filter(|(name, _)| is_wanted(name));
     let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
     let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
-    Ok(McpGateway::new(servers?, info))
+    let emulations = mcp_emulations(&config.mcp.emulate);
+    Ok(McpGateway::emulating(servers?, info, emulations, sampler))
 }
 
 fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpError> {

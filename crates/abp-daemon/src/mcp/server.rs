@@ -1,13 +1,12 @@
 //! The backplane as an MCP server: who answers which request.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, McpAnswer, McpFuture, McpSession, Method,
-    ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, Watch,
+    ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, SubscriptionFilter, Watch,
 };
 use abp_runtime::Runtime;
 use serde_json::{Map, Value, json};
@@ -130,7 +129,7 @@ impl McpSession for AbpServer {
 
     fn told(&self, _method: Method, _client: ClientHandle) {}
 
-    fn watch(&self, _client: &Arc<Agreement>, _uris: &BTreeSet<String>) -> Watch {
+    fn watch(&self, _client: &Arc<Agreement>, _filter: &SubscriptionFilter) -> Watch {
         // Every change is told; the connection knows who asked for it.
         None
     }

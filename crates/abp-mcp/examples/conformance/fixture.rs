@@ -1,6 +1,5 @@
 //! Everything that the scenarios name, from `fixture.json`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use abp_json::Tape;
 use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, MESSAGE_LIMITS, McpAnswer, McpFuture,
     McpSession, Method, ParamHeaders, ProtocolVersion, RpcRefusal, ServedCall, ServerCapabilities,
-    ServerFlag, Watch,
+    ServerFlag, SubscriptionFilter, Watch,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -221,7 +220,7 @@ impl McpSession for Fixture {
 
     fn told(&self, _method: Method, _client: ClientHandle) {}
 
-    fn watch(&self, _client: &Arc<Agreement>, _uris: &BTreeSet<String>) -> Watch {
+    fn watch(&self, _client: &Arc<Agreement>, _filter: &SubscriptionFilter) -> Watch {
         None
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use abp_json::Kind;
 use tokio::sync::mpsc;
 
+use super::emulate::Used;
 use super::fleet::{Ask, Fleet, Route, Slot, asked, is_legacy};
-use super::rounds::{self, Carried, Parked, Questions};
+use super::rounds::{self, Baggage, Carried, Parked, Questions};
 use super::{McpScope, json};
 use crate::meta::{self, META, RESULT_TYPE};
 use crate::method::Method;
@@ -36,6 +37,15 @@ pub(super) struct Running {
     pending: Pending,
     asks: mpsc::Receiver<Ask>,
     pub(super) questions: Questions,
+    /// What this end filled in.
+    used: Arc<Used>,
+}
+
+/// A request of a client, with what was filled in for it so far.
+struct Request<'a> {
+    call: &'a ServedCall,
+    client: &'a ClientHandle,
+    used: Arc<Used>,
 }
 
 /// What is changed in the parameters of a request for its server.
@@ -44,6 +54,7 @@ pub(super) type Changes<'a> = Vec<(&'a str, Option<String>)>;
 impl Drop for Running {
     fn drop(&mut self) {
         self.fleet.leave(self.number);
+        self.used.stop();
     }
 }
 
@@ -63,9 +74,11 @@ pub(super) async fn named(
         return McpAnswer::invalid(format!("the name of a {what} is missing"));
     };
     let carried = match Carried::of(call) {
-        Some(Carried::Parked(number)) => return rounds::resume(parked, number, call, client).await,
-        Some(Carried::Server { state, .. }) => state,
-        None => None,
+        Some(Carried::Parked(number)) => {
+            return rounds::resume(fleet, parked, number, call, client).await;
+        }
+        Some(Carried::Server(baggage)) => baggage,
+        None => Baggage::default(),
     };
     let Some(found) = fleet.find(list, &shown).await else {
         return McpAnswer::invalid(format!("there is no {what} {shown:?}"));
@@ -78,20 +91,23 @@ pub(super) async fn named(
             return McpAnswer::Refused(refusal);
         }
     }
-    let changes = vec![
-        ("name", Some(json::text(&found.item.key))),
-        ("requestState", carried.map(|state| json::text(&state))),
-    ];
+    let mut changes = carried.changes(call.params.as_deref());
+    changes.push(("name", Some(json::text(&found.item.key))));
+    let request = Request {
+        call,
+        client,
+        used: carried.used(),
+    };
     // A request that goes on from a round before was let through then.
     let is_new_call = call.method == Method::ToolsCall && call.state.is_none();
     let Some(desk) = scope.tools.as_ref().filter(|_| is_new_call) else {
-        return run(fleet, parked, &found.slot, call, client, changes).await;
+        return run(fleet, parked, &found.slot, &request, changes).await;
     };
     let tool = found.tool();
     if let Err(refused) = desk.admit(&tool).await {
         return refused;
     }
-    let answer = run(fleet, parked, &found.slot, call, client, changes).await;
+    let answer = run(fleet, parked, &found.slot, &request, changes).await;
     desk.called(&tool, &answer);
     answer
 }
@@ -106,27 +122,26 @@ pub(super) async fn resource(
     let Some(uri) = json::member(call.params.as_deref(), "uri") else {
         return McpAnswer::invalid("the uri of a resource is missing");
     };
-    let (server, carried) = match Carried::of(call) {
-        Some(Carried::Parked(number)) => return rounds::resume(parked, number, call, client).await,
-        Some(Carried::Server { server, state }) => (Some(server), state),
-        None => (None, None),
+    let carried = match Carried::of(call) {
+        Some(Carried::Parked(number)) => {
+            return rounds::resume(fleet, parked, number, call, client).await;
+        }
+        Some(Carried::Server(baggage)) => baggage,
+        None => Baggage::default(),
     };
     let mut owners = fleet.owners(&uri).await;
-    if let Some(server) = server {
-        owners.retain(|slot| slot.server.name == server);
+    if let Some(server) = &carried.server {
+        owners.retain(|slot| slot.server.name == *server);
     }
     let mut last = McpAnswer::Refused(RpcRefusal::UnknownResource { uri });
     for slot in owners {
-        let state = carried.as_deref().map(json::text);
-        let answer = run(
-            fleet,
-            parked,
-            &slot,
+        let changes = carried.changes(call.params.as_deref());
+        let request = Request {
             call,
             client,
-            vec![("requestState", state)],
-        )
-        .await;
+            used: carried.used(),
+        };
+        let answer = run(fleet, parked, &slot, &request, changes).await;
         match answer {
             McpAnswer::Result(_) => return answer,
             McpAnswer::Refused(_) | McpAnswer::Error(_) => last = answer,
@@ -168,19 +183,24 @@ pub(super) async fn completion(
         (None, None) => return McpAnswer::invalid("ref has neither name nor uri"),
     };
     let changes = vec![("ref", Some(reference))];
-    run(fleet, &Parked::default(), &slot, call, client, changes).await
+    let request = Request {
+        call,
+        client,
+        used: Arc::default(),
+    };
+    run(fleet, &Parked::default(), &slot, &request, changes).await
 }
 
 async fn run(
     fleet: &Arc<Fleet>,
     parked: &Parked,
     slot: &Arc<Slot>,
-    call: &ServedCall,
-    client: &ClientHandle,
+    request: &Request<'_>,
     mut changes: Changes<'_>,
 ) -> McpAnswer {
+    let Request { call, client, used } = request;
     for _ in 0..MAX_ROUNDS {
-        let running = match start(fleet, slot, call, client, &changes).await {
+        let running = match start(fleet, slot, request, &changes).await {
             Ok(running) => running,
             Err(answer) => return answer,
         };
@@ -192,16 +212,15 @@ async fn run(
         let wants_input = json::read(Some(result), |result| {
             meta::result_type(result).as_deref() == Some("input_required")
         });
-        match (is_legacy(&upstream), wants_input, client.era()) {
-            (false, Some(true), Era::Modern) => return rounds::carry(slot, call, client, result),
-            (false, Some(true), Era::Legacy) => match rounds::ask_all(client, result).await {
-                Ok(next) => {
-                    changes.retain(|(key, _)| !matches!(*key, "requestState" | "inputResponses"));
-                    changes.extend(next);
-                }
-                Err(refused) => return refused,
-            },
-            _ => return answer,
+        if is_legacy(&upstream) || wants_input != Some(true) {
+            return answer;
+        }
+        match rounds::gather(fleet, slot, call, client, result, used).await {
+            Ok(next) => {
+                changes.retain(|(key, _)| !matches!(*key, "requestState" | "inputResponses"));
+                changes.extend(next);
+            }
+            Err(answer) => return answer,
         }
     }
     McpAnswer::internal(format!("server {} asks too often", slot.server.name))
@@ -211,10 +230,10 @@ async fn run(
 async fn start(
     fleet: &Arc<Fleet>,
     slot: &Arc<Slot>,
-    call: &ServedCall,
-    client: &ClientHandle,
+    request: &Request<'_>,
     changes: &Changes<'_>,
 ) -> Result<Running, McpAnswer> {
+    let Request { call, client, used } = request;
     let failed = |why: &str| McpAnswer::internal(format!("server {}: {why}", slot.server.name));
     let upstream = fleet.upstream(slot).await.map_err(|why| failed(&why))?;
     let number = fleet.number();
@@ -245,10 +264,11 @@ async fn start(
     let route = Route {
         server: slot.server.name.clone(),
         upstream_id: pending.id().clone(),
-        client: client.clone(),
+        client: (*client).clone(),
         token,
         asks: sender,
         is_parked: false,
+        used: Arc::clone(used),
     };
     // The server may ask as soon as it has the request.
     fleet.enter(number, route);
@@ -261,6 +281,7 @@ async fn start(
         pending,
         asks,
         questions: Questions::default(),
+        used: Arc::clone(used),
     })
 }
 
@@ -334,13 +355,16 @@ fn finish(running: &Running, outcome: Result<String, McpUpstreamError>, client: 
     let wants_input = json::read(Some(&result), |result| {
         upstream == Era::Modern && meta::result_type(result).as_deref() == Some("input_required")
     });
-    if !is_foreign || wants_input == Some(true) {
+    if wants_input == Some(true) {
         return McpAnswer::Result(result);
     }
-    let stripped = json::read(Some(&result), |result| {
-        json::replaced(result, &[(RESULT_TYPE, None)])
+    let stripped = is_foreign.then(|| {
+        json::read(Some(&result), |result| {
+            json::replaced(result, &[(RESULT_TYPE, None)])
+        })
     });
-    McpAnswer::Result(stripped.unwrap_or(result))
+    let result = stripped.flatten().unwrap_or(result);
+    McpAnswer::Result(running.used.label(result))
 }
 
 /// A server with a handshake has no code for what its client did not declare; since 2026-07-28 there is

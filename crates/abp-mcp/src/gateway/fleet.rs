@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::task::JoinSet;
 
+use super::emulate::{Filling, Question, Used};
 use super::lists::Lists;
+use super::watch::Watches;
 use super::{GatewayServer, json};
-use crate::capabilities::{ClientCapabilities, ServerFlag};
+use crate::capabilities::ServerFlag;
 use crate::lifecycle::{Agreement, ClientOffer};
 use crate::message::RequestId;
 use crate::meta::Implementation;
 use crate::method::Method;
-use crate::refusal::RpcRefusal;
 use crate::serve::{Change, ClientHandle, McpAnswer, NoAnswer, WeakClient, lock};
 use crate::subscription::SubscriptionFilter;
 use crate::upstream::{McpUpstream, Pending, UpstreamEvent};
@@ -30,7 +31,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Connections with every server.
 pub(super) struct Fleet {
     pub(super) slots: Vec<Arc<Slot>>,
-    client: ClientCapabilities,
+    /// What is declared and filled in for its client.
+    pub(super) filling: Filling,
     info: Implementation,
     changes: broadcast::Sender<Change>,
     /// The client with a handshake, for what no request is about.
@@ -39,9 +41,9 @@ pub(super) struct Fleet {
     last_route: AtomicU64,
     /// The log messages that a client with a handshake wants.
     level: Mutex<Option<String>>,
-    watched: Mutex<BTreeMap<String, Watched>>,
+    pub(super) watches: Watches,
     /// Whoever begins or ends a subscription has it.
-    turn: Semaphore,
+    pub(super) turn: Semaphore,
 }
 
 /// One server of a fleet.
@@ -91,6 +93,7 @@ pub(super) struct Route {
     pub(super) token: Option<String>,
     pub(super) asks: mpsc::Sender<Ask>,
     pub(super) is_parked: bool,
+    pub(super) used: Arc<Used>,
 }
 
 /// Something that a server asks a client for.
@@ -101,23 +104,10 @@ pub(super) struct Ask {
     pub(super) params: Option<String>,
 }
 
-/// A resource that somebody is told about.
-struct Watched {
-    by: usize,
-    server: Arc<Slot>,
-    _listening: Option<Pending>,
-}
-
-/// Watches resources until it is dropped.
-pub(super) struct Watching {
-    fleet: Arc<Fleet>,
-    uris: BTreeMap<String, String>,
-}
-
 impl Fleet {
     pub(super) fn new(
         servers: Vec<GatewayServer>,
-        client: ClientCapabilities,
+        filling: Filling,
         info: Implementation,
     ) -> Arc<Self> {
         let slot = |server| {
@@ -132,20 +122,24 @@ impl Fleet {
         };
         Arc::new(Self {
             slots: servers.into_iter().map(slot).collect(),
-            client,
+            filling,
             info,
             changes: broadcast::channel(CHANGES).0,
             home: Mutex::default(),
             routes: Mutex::default(),
             last_route: AtomicU64::new(0),
             level: Mutex::default(),
-            watched: Mutex::default(),
+            watches: Watches::default(),
             turn: Semaphore::new(1),
         })
     }
 
     pub(super) fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
+    }
+
+    pub(super) fn changes_sender(&self) -> broadcast::Sender<Change> {
+        self.changes.clone()
     }
 
     pub(super) fn set_home(&self, client: &ClientHandle) {
@@ -226,7 +220,7 @@ impl Fleet {
         let (sender, events) = mpsc::channel(EVENTS);
         let offer = ClientOffer {
             versions: slot.server.versions.clone(),
-            capabilities: self.client.clone(),
+            capabilities: self.filling.declared.clone(),
             info: self.info.clone(),
         };
         let server = &slot.server;
@@ -287,63 +281,6 @@ impl Fleet {
         }
     }
 
-    pub(super) async fn subscribe(self: &Arc<Self>, params: Option<&str>) -> McpAnswer {
-        let Some(uri) = json::member(params, "uri") else {
-            return McpAnswer::invalid("a subscription needs a uri");
-        };
-        let _turn = self.turn.acquire().await;
-        if let Some(one) = lock(&self.watched).get_mut(&uri) {
-            one.by += 1;
-            return McpAnswer::Result("{}".to_owned());
-        }
-        for slot in self.owners(&uri).await {
-            let Some(upstream) = slot.current() else {
-                continue;
-            };
-            let Ok(listening) = watch(&upstream, &uri).await else {
-                continue;
-            };
-            let one = Watched {
-                by: 1,
-                server: slot,
-                _listening: listening,
-            };
-            lock(&self.watched).insert(uri, one);
-            return McpAnswer::Result("{}".to_owned());
-        }
-        McpAnswer::Refused(RpcRefusal::UnknownResource { uri })
-    }
-
-    pub(super) async fn unsubscribe(self: &Arc<Self>, params: Option<&str>) -> McpAnswer {
-        let Some(uri) = json::member(params, "uri") else {
-            return McpAnswer::invalid("a subscription needs a uri");
-        };
-        let _turn = self.turn.acquire().await;
-        let last = {
-            let mut watched = lock(&self.watched);
-            let one = watched.get_mut(&uri);
-            let left = one.map(|one| {
-                one.by = one.by.saturating_sub(1);
-                one.by
-            });
-            match left {
-                Some(0) => watched.remove(&uri),
-                _ => None,
-            }
-        };
-        let upstream = last.and_then(|last| last.server.current());
-        if let Some(upstream) = upstream.filter(is_legacy) {
-            let params = json::object(&[("uri", &uri)]);
-            // A server that does not stop tells what nobody is told of.
-            drop(
-                upstream
-                    .call(Method::ResourcesUnsubscribe, Some(&params))
-                    .await,
-            );
-        }
-        McpAnswer::Result("{}".to_owned())
-    }
-
     /// Takes what a server did by itself.
     async fn take(self: &Arc<Self>, slot: &Arc<Slot>, event: UpstreamEvent) {
         match event {
@@ -375,6 +312,11 @@ impl Fleet {
         let Some(upstream) = slot.current() else {
             return;
         };
+        let question = self.filling.question(ask.method, ask.params.as_deref());
+        if let Some(question) = question {
+            self.fill_in(slot, upstream, ask, question, during);
+            return;
+        }
         let asks = self.with_route(slot, during, |route| route.asks.clone());
         if let Some(asks) = asks
             && asks.try_send(ask.clone()).is_ok()
@@ -389,6 +331,38 @@ impl Fleet {
             };
             upstream.answer(&ask.id, &answer).await;
         });
+    }
+
+    /// Answers a question in the place of the client, for as long as the request that it is about goes
+    /// on.
+    fn fill_in(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        upstream: McpUpstream,
+        ask: Ask,
+        question: Question,
+        during: Option<&RequestId>,
+    ) {
+        let used = self.with_route(slot, during, |route| Arc::clone(&route.used));
+        let (fleet, slot, of_request) = (Arc::clone(self), Arc::clone(slot), used.clone());
+        let answering = tokio::spawn(async move {
+            let answer = match (question, of_request) {
+                // What nobody asked for is not paid for.
+                (Question::Sampling, None) => {
+                    McpAnswer::internal("servers sample only while they serve a request")
+                }
+                (_, used) => {
+                    let server = &slot.server.name;
+                    let used = used.unwrap_or_default();
+                    let params = ask.params.as_deref();
+                    fleet.filling.answer(question, server, params, &used).await
+                }
+            };
+            upstream.answer(&ask.id, &answer).await;
+        });
+        if let Some(used) = used {
+            used.answering(answering.abort_handle());
+        }
     }
 
     fn take_notice(
@@ -509,26 +483,6 @@ impl Slot {
     }
 }
 
-impl Watching {
-    pub(super) fn new(fleet: Arc<Fleet>, uris: BTreeMap<String, String>) -> Self {
-        Self { fleet, uris }
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let (fleet, uris) = (Arc::clone(&self.fleet), std::mem::take(&mut self.uris));
-        runtime.spawn(async move {
-            for params in uris.values() {
-                fleet.unsubscribe(Some(params)).await;
-            }
-        });
-    }
-}
-
 /// What a client answered, for the server that asked.
 pub(super) fn asked(answered: Result<String, NoAnswer>) -> McpAnswer {
     match answered {
@@ -541,28 +495,6 @@ pub(super) fn asked(answered: Result<String, NoAnswer>) -> McpAnswer {
 pub(super) fn is_legacy(upstream: &McpUpstream) -> bool {
     let agreement = upstream.agreement();
     agreement.is_some_and(|agreement| agreement.version.era() == Era::Legacy)
-}
-
-async fn watch(
-    upstream: &McpUpstream,
-    uri: &str,
-) -> Result<Option<Pending>, crate::upstream::McpUpstreamError> {
-    if is_legacy(upstream) {
-        let params = json::object(&[("uri", uri)]);
-        upstream
-            .call(Method::ResourcesSubscribe, Some(&params))
-            .await?;
-        return Ok(None);
-    }
-    let filter = SubscriptionFilter {
-        uris: [uri.to_owned()].into(),
-        ..SubscriptionFilter::default()
-    };
-    let params = format!("{{\"notifications\":{}}}", filter.to_json());
-    let listening = upstream
-        .request(Method::SubscriptionsListen, Some(&params))
-        .await?;
-    Ok(Some(listening))
 }
 
 /// Looks at what a server does until one of the two is gone.

@@ -86,16 +86,11 @@ pub(super) fn passed_meta(
     (!is_empty).then(|| out.into_text())
 }
 
-/// The parameters of a request with a text more in their `_meta`.
-pub(super) fn with_meta(params: Option<&str>, key: &str, value: &str) -> String {
-    let value = text(value);
-    let added = read(Some(params.unwrap_or("{}")), |params| {
-        let own = [(key, Some(value.as_str()))];
-        let meta = match params.get(META) {
-            Some(meta) => replaced(meta, &own),
-            None => format!("{{{}:{value}}}", text(key)),
-        };
-        replaced(params, &[(META, Some(&meta))])
-    });
-    added.unwrap_or_default()
+/// An object with a member in its `_meta`.
+pub(super) fn with_meta(object: View<'_>, key: &str, json: &str) -> String {
+    let meta = match object.get(META) {
+        Some(meta) => replaced(meta, &[(key, Some(json))]),
+        None => format!("{{{}:{json}}}", text(key)),
+    };
+    replaced(object, &[(META, Some(&meta))])
 }

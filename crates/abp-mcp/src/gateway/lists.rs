@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use abp_json::{View, Writer};
+use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
 use super::fleet::{Fleet, Slot};
 use super::tools::ServerTool;
 use super::{McpScope, json};
 use crate::capabilities::ServerFlag;
+use crate::digest;
 use crate::method::Method;
 use crate::negotiate::{ToolPrints, route_names};
 use crate::param_headers::ParamHeaders;
@@ -18,7 +20,7 @@ use crate::serve::{McpAnswer, ServedCall, lock};
 use crate::upstream::McpUpstreamError;
 
 /// How long a server may take to list, whatever it may take otherwise.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const LIST_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a server that could not list is taken to have nothing.
 const FAILED: Duration = Duration::from_secs(30);
 /// The most that is taken of one server's list.
@@ -256,7 +258,7 @@ impl Fleet {
         if let Some(kept) = slot.kept(method, freshness) {
             return kept;
         }
-        match tokio::time::timeout(DEADLINE, slot.fetch(method, &family)).await {
+        match tokio::time::timeout(LIST_DEADLINE, slot.fetch(method, &family)).await {
             Ok(Ok(items)) => slot.lists.keep(method, items, None),
             failed => {
                 let why = match failed {
@@ -279,6 +281,22 @@ impl Slot {
         self.current()?;
         let may_be_kept = freshness == Freshness::Kept || self.has(changes);
         self.lists.get(method).filter(|_| may_be_kept)
+    }
+
+    /// The digest of a list as it was given to clients.
+    pub(super) fn kept_digest(&self, method: Method) -> Option<[u8; 32]> {
+        self.lists.get(method).map(|items| digest_of(&items))
+    }
+
+    /// Looks at a list that the server has and does not tell changes of; `None` where it does not say.
+    pub(super) async fn look_at_list(&self, method: Method) -> Option<[u8; 32]> {
+        let family = family(method)?;
+        if !self.has(family.flag) || self.has(family.changes) {
+            return None;
+        }
+        let fetched = tokio::time::timeout(LIST_DEADLINE, self.fetch(method, &family)).await;
+        let items = self.lists.keep(method, fetched.ok()?.ok()?, None);
+        Some(digest_of(&items))
     }
 
     /// All pages of a list, as far as they are taken.
@@ -339,6 +357,19 @@ impl Slot {
             })
         })
     }
+}
+
+/// The digest of a list, in which neither order nor spelling counts.
+fn digest_of(items: &[Arc<Item>]) -> [u8; 32] {
+    let parts = items.iter();
+    let parts: BTreeSet<_> = parts
+        .filter_map(|item| json::read(Some(&item.json), digest::of))
+        .collect();
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    hash.finalize().into()
 }
 
 type Listed = [(Arc<Slot>, Items)];

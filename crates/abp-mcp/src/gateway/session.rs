@@ -1,19 +1,22 @@
 //! The gateway for one connection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{broadcast, watch};
 
-use super::fleet::{Fleet, Watching};
-use super::{GatewayShared, McpScope, exchange, json};
+use super::emulate::Filling;
+use super::fleet::Fleet;
+use super::watch::{ListListener, Watching};
+use super::{GatewayShared, McpScope, exchange};
 use crate::capabilities::{ClientCapabilities, ServerCapabilities};
 use crate::lifecycle::Agreement;
 use crate::method::Method;
-use crate::negotiate::{Downstream, Routing, UpstreamServer, negotiate};
+use crate::negotiate::{Downstream, UpstreamServer, negotiate};
 use crate::serve::{
     Change, ClientHandle, McpAnswer, McpFuture, McpSession, ServedCall, Watch, lock,
 };
+use crate::subscription::SubscriptionFilter;
 use crate::version::{Era, ProtocolVersion};
 
 /// How many changes may wait for a client.
@@ -26,6 +29,7 @@ pub(super) struct GatewaySession {
     principal: String,
     /// The connections for a client with a handshake.
     own: Mutex<Option<Arc<Fleet>>>,
+    listener: Mutex<Option<ListListener>>,
     changes: broadcast::Sender<Change>,
     /// Ends the forwarding of changes.
     alive: watch::Sender<()>,
@@ -39,22 +43,22 @@ impl GatewaySession {
             scope,
             principal: principal.to_owned(),
             own: Mutex::default(),
+            listener: Mutex::default(),
             changes: broadcast::channel(CHANGES).0,
             alive: watch::channel(()).0,
             forwarded: Mutex::default(),
         }
     }
 
-    fn fleet(&self, client: &ClientCapabilities, era: Era) -> Arc<Fleet> {
+    fn fleet(&self, client: &ClientCapabilities, version: ProtocolVersion) -> Arc<Fleet> {
         let gateway = &self.gateway;
+        let client = &client.for_version(version);
         let fresh = || {
-            Fleet::new(
-                gateway.servers.clone(),
-                client.clone(),
-                gateway.info.clone(),
-            )
+            let emulator = Arc::clone(&gateway.emulator);
+            let filling = Filling::new(emulator, client, self.scope.roots());
+            Fleet::new(gateway.servers.clone(), filling, gateway.info.clone())
         };
-        let fleet = match era {
+        let fleet = match version.era() {
             Era::Modern => self.scope.fleet(&self.principal, client, fresh),
             Era::Legacy => Arc::clone(lock(&self.own).get_or_insert_with(fresh)),
         };
@@ -92,7 +96,7 @@ impl GatewaySession {
         version: Option<ProtocolVersion>,
     ) -> ServerCapabilities {
         let version = version.unwrap_or(ProtocolVersion::LATEST_LEGACY);
-        let fleet = self.fleet(client, version.era());
+        let fleet = self.fleet(client, version);
         let servers: Vec<_> = fleet
             .open_all()
             .await
@@ -107,14 +111,17 @@ impl GatewaySession {
             version,
             capabilities: client.clone(),
         };
-        let negotiation = Arc::new(negotiate(&downstream, &servers, &Routing::default()));
+        let negotiation = Arc::new(negotiate(
+            &downstream,
+            &servers,
+            &self.gateway.emulator.routing,
+        ));
         self.scope.agreed(&negotiation);
         negotiation.advertised.clone()
     }
 
     async fn answer(&self, call: ServedCall, client: ClientHandle) -> McpAnswer {
-        let era = call.agreement.version.era();
-        let fleet = self.fleet(&call.agreement.client, era);
+        let fleet = self.fleet(&call.agreement.client, call.agreement.version);
         if call.method == Method::ToolsCall {
             self.scope.called();
         }
@@ -160,7 +167,11 @@ impl McpSession for GatewaySession {
             return;
         };
         match method {
-            Method::Initialized => fleet.set_home(&client),
+            Method::Initialized => {
+                fleet.set_home(&client);
+                // It is told of changes for as long as it is there.
+                *lock(&self.listener) = fleet.listen_to_lists();
+            }
             Method::RootsListChanged => {
                 tokio::spawn(async move { fleet.tell_all(Method::RootsListChanged).await });
             }
@@ -168,19 +179,11 @@ impl McpSession for GatewaySession {
         }
     }
 
-    fn watch(&self, client: &Arc<Agreement>, uris: &BTreeSet<String>) -> Watch {
-        let fleet = self.fleet(&client.client, Era::Modern);
-        let watching: BTreeMap<_, _> = uris
-            .iter()
-            .map(|uri| (uri.clone(), json::object(&[("uri", uri)])))
-            .collect();
-        let subscribing = Arc::clone(&fleet);
-        let params: Vec<_> = watching.values().cloned().collect();
-        tokio::spawn(async move {
-            for params in params {
-                subscribing.subscribe(Some(&params)).await;
-            }
-        });
-        Some(Box::new(Watching::new(fleet, watching)))
+    fn watch(&self, client: &Arc<Agreement>, filter: &SubscriptionFilter) -> Watch {
+        let fleet = self.fleet(&client.client, client.version);
+        let wants_lists = filter.tools || filter.prompts || filter.resources;
+        let listener = wants_lists.then(|| fleet.listen_to_lists());
+        let watching = Watching::new(fleet, filter.uris.clone());
+        Some(Box::new((watching, listener)))
     }
 }

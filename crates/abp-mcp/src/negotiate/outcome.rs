@@ -9,14 +9,13 @@ use crate::capabilities::{ClientFlag, ServerFlag};
 use crate::version::ProtocolVersion;
 
 /// A gap that this end can fill by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Emulation {
     /// Sampling by a model behind this end.
     Sampling,
-    /// Roots from the workspace of the run.
+    /// Roots that are configured, or the workspace of the run.
     Roots,
-    /// Forms answered by their defaults, a policy or an operator.
+    /// Forms filled in with prepared answers, or declined.
     Elicitation,
     /// Changes of lists found by listing again.
     ListChanged,
@@ -45,6 +44,8 @@ pub enum Standing {
     Emulated {
         /// How.
         by: Emulation,
+        /// Within which limits, in words.
+        limits: String,
     },
     /// It cannot be had.
     Unsupported {
@@ -135,13 +136,33 @@ impl Emulation {
         }
     }
 
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Sampling,
+        Self::Roots,
+        Self::Elicitation,
+        Self::ListChanged,
+        Self::Subscribe,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sampling => "sampling",
+            Self::Roots => "roots",
+            Self::Elicitation => "elicitation",
+            Self::ListChanged => "list_changed",
+            Self::Subscribe => "subscribe",
+        }
+    }
+
     /// How it is done, in words.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Sampling => "sampled by a model of the backplane",
-            Self::Roots => "roots of the run's workspace",
-            Self::Elicitation => "answered by defaults, policy or operator",
+            Self::Roots => "configured directories or the run's workspace",
+            Self::Elicitation => "prepared answers, or declined",
             Self::ListChanged => "found by listing again",
             Self::Subscribe => "found by reading again",
         }
@@ -169,6 +190,12 @@ impl fmt::Display for AnyFlag {
             Self::Client(flag) => write!(f, "client.{flag}"),
             Self::Extension(id) => write!(f, "extensions.{id}"),
         }
+    }
+}
+
+impl Serialize for Emulation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

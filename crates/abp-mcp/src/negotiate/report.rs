@@ -13,8 +13,8 @@ impl Negotiation {
         for outcome in &self.outcomes {
             let level = match &outcome.standing {
                 Standing::Native => SupportLevel::Native,
-                Standing::Emulated { by } => SupportLevel::Emulated {
-                    strategy: by.label().to_owned(),
+                Standing::Emulated { by, limits } => SupportLevel::Emulated {
+                    strategy: format!("{}: {limits}", by.label()),
                 },
                 Standing::Unsupported {
                     reason: Reason::NobodyDeclares,

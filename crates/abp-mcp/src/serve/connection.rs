@@ -368,7 +368,7 @@ impl Shared {
         outlet: &mpsc::Sender<Outgoing>,
     ) {
         let agreement = self.lifecycle().agreement_served(&id);
-        let watch = agreement.and_then(|agreement| self.session.watch(&agreement, &filter.uris));
+        let watch = agreement.and_then(|agreement| self.session.watch(&agreement, filter));
         let (shared, outlet) = (Arc::clone(self), outlet.clone());
         let mut changes = self.session.changes();
         let listening = id.clone();

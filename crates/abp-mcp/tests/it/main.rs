@@ -8,6 +8,10 @@ mod capabilities;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod emulation;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod gate;
 #[cfg(test)]
 mod gateway;
@@ -25,5 +29,7 @@ mod serve;
 mod support;
 #[cfg(test)]
 mod transcripts;
+#[cfg(test)]
+mod upstreams;
 #[cfg(test)]
 mod versions;

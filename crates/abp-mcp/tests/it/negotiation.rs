@@ -34,7 +34,10 @@ fn up(name: &str, version: ProtocolVersion, capabilities: &Value) -> UpstreamSer
 
 fn filling(emulations: impl IntoIterator<Item = Emulation>) -> Routing {
     Routing {
-        emulations: emulations.into_iter().collect(),
+        emulations: emulations
+            .into_iter()
+            .map(|one| (one, "some".to_owned()))
+            .collect(),
         ..Routing::default()
     }
 }
@@ -158,8 +161,8 @@ fn gaps_are_filled_only_where_that_is_allowed_and_labelled() {
     assert_eq!(lists["provenance"]["emulated"], json!({"b": "2025-06-18"}));
     let subscribe = outcome(&filled, "server.resources.subscribe");
     assert_eq!(
-        (&subscribe["level"], &subscribe["by"]),
-        (&json!("emulated"), &json!("subscribe"))
+        (&subscribe["level"], &subscribe["by"], &subscribe["limits"]),
+        (&json!("emulated"), &json!("subscribe"), &json!("some"))
     );
     assert_eq!(
         subscribe["provenance"]["without"],
@@ -291,7 +294,7 @@ fn the_report_is_that_of_backends() {
     )
     .report();
     let emulated = SupportLevel::Emulated {
-        strategy: Emulation::Subscribe.label().to_owned(),
+        strategy: "found by reading again: some".to_owned(),
     };
     let details = [
         ("server.resources", SupportLevel::Native),

@@ -1,14 +1,13 @@
 //! Serving clients: over lines and over HTTP, in both eras.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, ConnectionOptions, Era, HttpOptions,
     Implementation, McpAnswer, McpBody, McpConnection, McpFuture, McpHttp, McpSession, Method,
-    Offer, Profile, ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, StateKey, Watch,
-    serve_lines,
+    Offer, Profile, ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, StateKey,
+    SubscriptionFilter, Watch, serve_lines,
 };
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -102,7 +101,7 @@ impl McpSession for Bench {
 
     fn told(&self, _method: Method, _client: ClientHandle) {}
 
-    fn watch(&self, _client: &Arc<Agreement>, _uris: &BTreeSet<String>) -> Watch {
+    fn watch(&self, _client: &Arc<Agreement>, _filter: &SubscriptionFilter) -> Watch {
         None
     }
 }
@@ -149,8 +148,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn open(session: Arc<dyn McpSession>, max_requests: usize) -> Self {
+        Self::of("", session, max_requests)
+    }
+
+    pub(crate) fn of(principal: &str, session: Arc<dyn McpSession>, max_requests: usize) -> Self {
         let options = ConnectionOptions {
-            principal: String::new(),
+            principal: principal.to_owned(),
             state_key: StateKey::new([7; 32]),
             request_timeout: Duration::from_secs(5),
             max_requests,
@@ -174,7 +177,7 @@ impl Lines {
     pub(crate) async fn next(&mut self) -> Value {
         let mut line = String::new();
         let reading = self.reader.read_line(&mut line);
-        tokio::time::timeout(Duration::from_secs(5), reading)
+        tokio::time::timeout(Duration::from_secs(15), reading)
             .await
             .expect("a message in time")
             .unwrap();

@@ -1,6 +1,5 @@
 //! A server with one tool, and the gateway in front of it, each with threads of its own.
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,8 @@ use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, ClientTimeouts, GatewayServer,
     HttpOptions, HttpServer, Implementation, McpAnswer, McpFuture, McpGateway, McpHttp, McpSession,
     Method, Offer, Profile, ProtocolVersion, ServedCall, ServerAddress, ServerCapabilities,
-    ServerFlag, StateKey, Watch,
+    ServerFlag, StateKey, SubscriptionFilter,
+    Watch,
 };
 use anyhow::Result;
 use http_body_util::BodyExt as _;
@@ -53,7 +53,7 @@ impl McpSession for Echo {
 
     fn told(&self, _method: Method, _client: ClientHandle) {}
 
-    fn watch(&self, _client: &Arc<Agreement>, _uris: &BTreeSet<String>) -> Watch {
+    fn watch(&self, _client: &Arc<Agreement>, _filter: &SubscriptionFilter) -> Watch {
         None
     }
 }

@@ -2,19 +2,27 @@
 
 use std::path::Path;
 
+use abp_daemon::mcp_emulations;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_mcp::{
-    ClientCapabilities, Downstream, FlagOutcome, Negotiation, ProtocolVersion, Reason, Routing,
+    ClientCapabilities, Downstream, FlagOutcome, Negotiation, ProtocolVersion, Reason,
     ServerCapabilities, Standing, UpstreamServer, negotiate, validate_protocol_version,
 };
 use serde_json::{Value, json};
 
-use crate::args::NegotiateArgs;
+use crate::args::{GlobalArgs, NegotiateArgs};
 use crate::input;
 use crate::output::{BAD, GOOD, NOTE, Output};
+use crate::session::Session;
 use crate::text::one_line;
 
-pub(super) fn run(args: &NegotiateArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+pub(super) fn run(
+    args: &NegotiateArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let session = Session::open(global, &[], output)?;
+    let routing = mcp_emulations(&session.config().mcp.emulate).routing();
     let (version, declared) = declaration(&args.client)?;
     let client = Downstream {
         version,
@@ -36,7 +44,7 @@ pub(super) fn run(args: &NegotiateArgs, output: &mut Output) -> Result<ExitStatu
                 .map_err(|error| invalid(path, &error.to_string()))?,
         });
     }
-    let outcome = negotiate(&client, &servers, &Routing::default());
+    let outcome = negotiate(&client, &servers, &routing);
     if output.is_json() {
         output.json(&to_json(&outcome))?;
     } else {
@@ -108,7 +116,11 @@ fn print(outcome: &Negotiation, output: &mut Output) {
         let flag = one_line(&one.flag.to_string());
         let (style, word, why) = match &one.standing {
             Standing::Native => (GOOD, "native", String::new()),
-            Standing::Emulated { by } => (NOTE, "emulated", by.label().to_owned()),
+            Standing::Emulated { by, limits } => (
+                NOTE,
+                "emulated",
+                format!("{}: {}", by.label(), one_line(limits)),
+            ),
             Standing::Unsupported { reason } => (BAD, "unsupported", reason.to_string()),
         };
         let from = provenance(one);
@@ -133,6 +145,9 @@ fn provenance(one: &FlagOutcome) -> String {
     }
     if !provenance.native.is_empty() {
         parts.push(names(&provenance.native));
+    }
+    if !provenance.emulated.is_empty() {
+        parts.push(format!("for {}", names(&provenance.emulated)));
     }
     if !provenance.without.is_empty() && !provenance.native.is_empty() {
         parts.push(format!("not {}", names(&provenance.without)));

@@ -1,0 +1,7 @@
+//! The launcher as a program of its own, for gateways in programs that are not themselves one.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sidecar_kit::run_if_launcher().unwrap_or(ExitCode::FAILURE)
+}

@@ -45,6 +45,9 @@ impl SidecarSession {
             );
             return Err(AbpError::new(ErrorCode::CapabilityUnsupported, message));
         }
+        if let Some(access) = context.mcp() {
+            self.client.hide(access.key.expose_secret());
+        }
         let order = order_for(context).map_err(|error| invalid(error.to_string()))?;
         let run = self.client.run(self.run_id, &order);
         run.map_err(|error| invalid(error.to_string()))

@@ -96,6 +96,11 @@ impl SidecarClient {
         self.client.process().map(SidecarProcess::containment)
     }
 
+    /// Keeps this out of the log and of what is kept of its standard error.
+    pub fn hide(&self, secret: &str) {
+        self.client.hide(secret);
+    }
+
     /// Gives it its one run.
     ///
     /// # Errors

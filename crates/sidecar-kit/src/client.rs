@@ -147,6 +147,11 @@ impl SidecarClient {
         self.driver.send(frame);
     }
 
+    /// Keeps this out of the log and of what is kept of its standard error.
+    pub fn hide(&self, secret: &str) {
+        self.driver.hide(secret);
+    }
+
     /// Gives it its run. There is one run to a process: it is over when the run is.
     #[must_use]
     pub fn run(self, id: impl Into<String>, work_order: Value) -> RawRun {

@@ -86,6 +86,12 @@ impl Driver {
         self.writer.send(frame);
     }
 
+    pub(crate) fn hide(&self, secret: &str) {
+        if let Some(stderr) = &self.stderr {
+            stderr.hide(secret);
+        }
+    }
+
     pub(crate) fn ping(&mut self) {
         let seq = self.session.early_ping();
         self.writer.send(&Frame::Ping { seq });

@@ -1,5 +1,6 @@
 //! The sidecar's standard error: always read, its end kept, some of it logged.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,19 +14,36 @@ const KEPT: usize = 64 * 1024;
 const LOGGED_PER_SECOND: usize = 16 * 1024;
 /// How long to wait for the rest after the process ended.
 const REST: Duration = Duration::from_millis(500);
+/// What stands where a secret was.
+const MASK: &str = "[redacted]";
 
 /// The end of what a sidecar wrote to its standard error.
 #[derive(Debug)]
 pub(crate) struct Stderr {
     kept: Arc<Mutex<VecDeque<u8>>>,
+    secrets: Secrets,
     reader: JoinHandle<()>,
 }
+
+/// What is neither kept nor logged.
+type Secrets = Arc<Mutex<Vec<String>>>;
 
 impl Stderr {
     pub(crate) fn read(stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let kept = Arc::new(Mutex::new(VecDeque::new()));
-        let reader = tokio::spawn(drain(stream, Arc::clone(&kept)));
-        Self { kept, reader }
+        let secrets = Secrets::default();
+        let reader = tokio::spawn(drain(stream, Arc::clone(&kept), Arc::clone(&secrets)));
+        Self {
+            kept,
+            secrets,
+            reader,
+        }
+    }
+
+    /// Neither keeps nor logs this from now on.
+    pub(crate) fn hide(&self, secret: &str) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.push(secret.to_owned());
     }
 
     /// The end of it, once the process ended.
@@ -46,17 +64,31 @@ impl Drop for Stderr {
 async fn drain(
     mut stream: impl AsyncRead + Unpin + Send + 'static,
     kept: Arc<Mutex<VecDeque<u8>>>,
+    secrets: Secrets,
 ) {
     let mut log = Log::new();
     let mut piece = vec![0; KEPT];
     while let Ok(read @ 1..) = stream.read(&mut piece).await {
-        let piece = piece.get(..read).unwrap_or_default();
-        log.write(piece);
+        let piece = without(&secrets, piece.get(..read).unwrap_or_default());
+        log.write(&piece);
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(piece);
+        kept.extend(piece.iter());
         let beyond = kept.len().saturating_sub(KEPT);
         kept.drain(..beyond);
     }
+}
+
+/// A piece without secrets. One that a line carries comes in one piece: lines are written at once.
+fn without<'p>(secrets: &Secrets, piece: &'p [u8]) -> Cow<'p, [u8]> {
+    let secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = String::from_utf8_lossy(piece);
+    if !secrets.iter().any(|secret| text.contains(secret)) {
+        return Cow::Borrowed(piece);
+    }
+    let masked = secrets
+        .iter()
+        .fold(text.into_owned(), |text, secret| text.replace(secret, MASK));
+    Cow::Owned(masked.into_bytes())
 }
 
 /// Logs at a rate that nobody can flood.

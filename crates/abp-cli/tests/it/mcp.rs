@@ -323,6 +323,81 @@ fn a_server_that_misbehaves_harms_nobody_else() {
     }
 }
 
+/// A server samples from the embedded model, paid by a key, because its client has no model.
+#[test]
+fn what_is_configured_is_filled_in() {
+    if !has_python() {
+        return;
+    }
+    let desk = Desk::new();
+    let budget = ["keys", "create", "--name", "mcp", "--budget-usd", "1"];
+    let (_, made) = desk.json(&budget);
+    let config = format!(
+        "[mcp.emulate.sampling]\nkey = {}\nmodels = [\"mock\"]\n\
+         [mcp.servers.old]\ncommand = \"python3\"\nargs = [{SERVER:?}, \"old\", \"legacy\"]\n",
+        made["id"]
+    );
+    desk.write("abp.toml", config);
+    let question = json!({
+        "messages": [{ "role": "user", "content": { "type": "text", "text": "hello" } }],
+        "maxTokens": 100,
+    });
+    let question = json!({ "method": "sampling/createMessage", "params": question });
+    for era in [Era::Legacy, Era::Modern] {
+        let command = desk.command(&["mcp", "--gateway", "--config", "abp.toml"]);
+        let mut client = Client::start(command, era);
+        let asked = client.call("ask", &json!({ "questions": [question] }));
+        let sample = &asked["result"]["structuredContent"]["q0"];
+        assert_eq!(sample["content"]["text"], "You said: hello", "{asked}");
+        let label = &asked["result"]["_meta"]["dev.abp/emulated"];
+        assert_eq!(*label, json!(["sampling"]), "{era:?}");
+        client.finish();
+    }
+    let (_, listed) = desk.json(&["keys", "list"]);
+    assert_eq!(listed["keys"][0]["requests"], 2, "{listed}");
+}
+
+#[test]
+fn a_negotiation_says_what_is_filled_in() {
+    let desk = Desk::new();
+    let client = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
+    let files = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } });
+    desk.write("client.json", client.to_string())
+        .write("files.json", files.to_string())
+        .write(
+            "abp.toml",
+            "[mcp.emulate]\nlist_changed_secs = 30\nroots = [\"/srv\"]\n".to_owned(),
+        );
+    let arguments = [
+        "mcp",
+        "negotiate",
+        "--config",
+        "abp.toml",
+        "--client",
+        "client.json",
+        "--servers",
+        "files.json",
+    ];
+    let (status, told) = desk.json(&arguments);
+    assert_eq!(status, 0);
+    assert_eq!(
+        told["advertised"],
+        json!({ "tools": { "listChanged": true } })
+    );
+    assert_eq!(told["declared"]["files"], json!({ "roots": {} }));
+    let shown = desk.abp(&arguments).stdout;
+    let line = shown
+        .lines()
+        .find(|line| line.starts_with("server.tools.listChanged"));
+    let line = line.unwrap_or_else(|| panic!("{shown}"));
+    let words = "found by listing again: every 30 s while somebody listens";
+    assert!(
+        line.contains("emulated") && line.contains("for files"),
+        "{line}"
+    );
+    assert!(line.ends_with(words), "{line}");
+}
+
 #[test]
 fn a_negotiation_is_told_flag_by_flag() {
     let desk = Desk::new();

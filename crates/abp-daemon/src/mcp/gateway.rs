@@ -35,7 +35,8 @@ pub fn mcp_gateway(config: &Config, models: Option<&Gateway>) -> Result<McpGatew
     let rules = config.mcp.emulate.sampling.as_ref();
     let sampler = models.zip(rules);
     let sampler = sampler.map(|(models, rules)| sampling::sampler(models, &rules.key));
-    gateway_of(config, |_| true, sampler)
+    let emulations = mcp_emulations(&config.mcp.emulate);
+    gateway_of(config, |_| true, emulations, sampler)
 }
 
 /// What is filled in between MCP clients and servers.
@@ -67,21 +68,24 @@ pub(crate) fn run_servers(config: &Config) -> McpServers {
     let offer = mcp_offer(Profile::Compat, GATEWAY_INSTRUCTIONS);
     let config = config.clone();
     McpServers::new(names, offer, move |names| {
-        // A run has no models of its own to lend.
-        gateway_of(&config, |name| names.iter().any(|one| one == name), None)
+        let mut emulations = mcp_emulations(&config.mcp.emulate);
+        // Servers of a run work where it does, which its scope says; it has no models to lend.
+        emulations.roots.get_or_insert_default();
+        let is_wanted = |name: &str| names.iter().any(|one| one == name);
+        gateway_of(&config, is_wanted, emulations, None)
     })
 }
 
 fn gateway_of(
     config: &Config,
     is_wanted: impl Fn(&str) -> bool,
+    emulations: Emulations,
     sampler: Option<Sampler>,
 ) -> Result<McpGateway, AbpError> {
     let servers = config.mcp.servers.iter();
     let servers = servers.filter(|(name, _)| is_wanted(name));
     let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
     let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
-    let emulations = mcp_emulations(&config.mcp.emulate);
     Ok(McpGateway::emulating(servers?, info, emulations, sampler))
 }
 

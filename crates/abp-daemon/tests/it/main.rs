@@ -19,4 +19,6 @@ mod mcp;
 #[cfg(test)]
 mod passthrough;
 #[cfg(test)]
+mod sampling;
+#[cfg(test)]
 mod secluded;

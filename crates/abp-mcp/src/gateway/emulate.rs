@@ -63,10 +63,9 @@ impl Emulations {
             self.sampling
                 .as_ref()
                 .map(|rules| (Emulation::Sampling, rules.limits())),
-            self.roots.as_ref().map(|roots| {
-                let limits = format!("{} configured, changes are not told", roots.len());
-                (Emulation::Roots, limits)
-            }),
+            self.roots
+                .as_ref()
+                .map(|_| (Emulation::Roots, "changes are not told".to_owned())),
             self.elicitation
                 .as_ref()
                 .map(|answers| (Emulation::Elicitation, answers.limits())),

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use abp_mcp::{
     EMULATED, Emulation, Emulations, Era, McpScope, PreparedAnswers, Sample, SampleRequest,
-    SampleStop, Sampler, SamplingRules, Standing, SubscribeRules,
+    SampleStop, Sampler, SamplingRules, Standing, SubscribeRules, VersionSpan,
 };
 use serde_json::{Value, json};
 
 use crate::fleet::{form, sampling};
+use crate::gateway::{filling, listen};
 use crate::serve::Lines;
 use crate::upstreams::{Client, ERAS, Stage, WIRES, has_python};
 
@@ -137,6 +138,28 @@ async fn questions_are_answered_for_clients_that_cannot_and_labelled() {
             expected.map(|(by, flag)| (by, flag.to_owned())),
             "{cell}"
         );
+    }
+}
+
+/// A server over HTTP with a handshake asks in the stream of the request.
+#[tokio::test]
+async fn questions_over_http_are_answered_too() {
+    for versions in [VersionSpan::LEGACY, VersionSpan::MODERN] {
+        for era in ERAS {
+            let gateway = filling(listen().await, versions, everything());
+            let mut client = Client::open(&gateway, era, json!({})).await;
+            let answer = client.call("ask", json!({})).await;
+            let asked = &answer["result"]["asked"];
+            assert_eq!(
+                asked["roots"][0]["uri"], "file:///srv/shared",
+                "{era:?}: {answer}"
+            );
+            assert_eq!(
+                answer["result"]["_meta"][EMULATED],
+                json!(["roots"]),
+                "{era:?}"
+            );
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use abp_glob::GlobList;
 use abp_mcp::{
-    ClientTimeouts, GatewayServer, HttpServer, Implementation, McpGateway, ProtocolVersion,
-    ServerAddress, VersionSpan,
+    ClientTimeouts, Emulations, GatewayServer, HttpServer, Implementation, McpGateway,
+    ProtocolVersion, ServerAddress, VersionSpan,
 };
 use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use crate::serve::{Lines, call, endpoint, initialize, modern};
 
 /// A server at a port of this machine.
-async fn listen() -> String {
+pub(crate) async fn listen() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let endpoint = Arc::new(endpoint().0);
@@ -42,6 +42,11 @@ async fn listen() -> String {
 }
 
 fn behind(url: String, versions: VersionSpan) -> McpGateway {
+    filling(url, versions, Emulations::default())
+}
+
+/// A gateway in front of a server over HTTP, which fills in what is allowed.
+pub(crate) fn filling(url: String, versions: VersionSpan, emulations: Emulations) -> McpGateway {
     let all = GlobList::new(&["*".to_owned()]).unwrap();
     let none = GlobList::new(&[]).unwrap();
     let versions = ProtocolVersion::ALL
@@ -56,7 +61,8 @@ fn behind(url: String, versions: VersionSpan) -> McpGateway {
         allow_tools: all,
         deny_tools: none,
     };
-    McpGateway::new(vec![server], Implementation::new("gateway", "1"))
+    let info = Implementation::new("gateway", "1");
+    McpGateway::emulating(vec![server], info, emulations, None)
 }
 
 /// The next message that is no notification.

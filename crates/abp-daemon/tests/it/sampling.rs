@@ -197,7 +197,7 @@ fn servers_that_sample_at_once_cannot_overspend() {
         let asking: Vec<_> = (0..12)
             .map(|_| scope.spawn(|| stage.sample(&wanted)))
             .collect();
-        let answers = asking.into_iter().map(|asked| asked.join());
+        let answers = asking.into_iter().map(std::thread::ScopedJoinHandle::join);
         answers.map(|answer| answer.expect("an answer")).collect()
     });
     let sampled = answers.iter().filter(|answer| answer["result"].is_object());

@@ -47,17 +47,17 @@ pub(crate) fn build(
             .required
             .push(parse_requirement(requirement)?);
     }
+    set_config(args, &mut order.config)?;
     match &args.governance.policy {
         Some(policy) => order.policy = session.policy(policy)?,
         None if file_has_policy => {}
         None => {
             let configured = session.runs.default_policy();
-            order.policy = configured.unwrap_or_else(|| usual_policy(order.workspace.mode));
+            order.policy = configured.unwrap_or_else(|| usual_policy(&order));
         }
     }
     // Whatever policy a run has, these hold.
     session.config().restrictions.apply(&mut order.policy);
-    set_config(args, &mut order.config)?;
     Ok(order)
 }
 

@@ -171,10 +171,11 @@ impl RunMcp {
     }
 }
 
-/// A tool goes by the name its server gives it, and by that with the server's name in front, which is
-/// how the gateway tells apart what two servers have.
+/// A tool goes by the name its server gives it; by that with the server's name in front, which is how
+/// the gateway tells apart what two servers have; and by the name that agents make of it.
 pub(crate) fn judge(policy: &PolicyEngine, tool: &ServerTool) -> Decision {
-    policy.judge_aliases(&qualified(tool), &[&tool.tool])
+    let name = qualified(tool);
+    policy.judge_aliases(&name, &[&tool.tool, &format!("mcp__{name}")])
 }
 
 pub(crate) fn qualified(tool: &ServerTool) -> String {

@@ -1,6 +1,7 @@
 //! `abp receipt`, and what other commands show of receipts.
 
 mod log;
+mod mcp;
 
 use std::path::Path;
 
@@ -194,6 +195,9 @@ pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
             "denied",
             &format!("by {} {:?}{times}", rule.list, rule.pattern),
         );
+    }
+    if let Some(report) = &receipt.mcp {
+        mcp::print(report, output);
     }
     if let Some(workspace) = &receipt.workspace {
         if let Some(changes) = &workspace.changes {

@@ -25,6 +25,8 @@ mod plans;
 #[cfg(test)]
 mod present;
 #[cfg(test)]
+mod run_mcp;
+#[cfg(test)]
 mod served;
 #[cfg(test)]
 mod serving;

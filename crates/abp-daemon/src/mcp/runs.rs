@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use abp_core::{CancelReason, Receipt, WorkOrder, WorkOrderBuilder, WorkspaceMode};
+use abp_core::{CancelReason, Receipt, WorkOrder, WorkOrderBuilder};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{Change, ClientHandle, Method};
 use abp_runtime::{CancelHandle, RunHandle, RunOptions};
@@ -106,24 +106,27 @@ impl AbpServer {
         }))
     }
 
-    /// An order of what a client may say: a task, a model, the name of a policy, and a directory below
-    /// those of the server. Everything else is the operator's.
+    /// An order of what a client may say: a task, a model, names of a policy and of MCP servers, and a
+    /// directory below those of the server. Everything else is the operator's.
     fn order(&self, arguments: &Map<String, Value>) -> Result<WorkOrder, AbpError> {
-        let policy = match optional_text(arguments, "policy")? {
+        let mut order = WorkOrderBuilder::new(text(arguments, "task")?)
+            .root(self.root_of(arguments)?)
+            .build();
+        order.config.model = optional_text(arguments, "model")?.map(str::to_owned);
+        if let Some(servers) = arguments.get("mcp") {
+            let settings = json!({ "mcp": servers });
+            order.config.vendor.insert("abp".to_owned(), settings);
+        }
+        order.policy = match optional_text(arguments, "policy")? {
             Some(name) => {
                 let policy = self.plane.config().policies.get(name).cloned();
                 policy.ok_or_else(|| invalid(&format!("no policy {name:?} is configured")))?
             }
             None => {
                 let configured = self.plane.default_policy();
-                configured.unwrap_or_else(|| usual_policy(WorkspaceMode::Staged))
+                configured.unwrap_or_else(|| usual_policy(&order))
             }
         };
-        let mut order = WorkOrderBuilder::new(text(arguments, "task")?)
-            .root(self.root_of(arguments)?)
-            .policy(policy)
-            .build();
-        order.config.model = optional_text(arguments, "model")?.map(str::to_owned);
         Ok(order)
     }
 

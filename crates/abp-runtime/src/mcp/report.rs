@@ -69,7 +69,10 @@ fn agreed(negotiation: &Negotiation) -> Option<McpNegotiationReport> {
 fn flag(outcome: &FlagOutcome) -> Option<McpFlagReport> {
     let (level, reason) = match &outcome.standing {
         Standing::Native => (McpFlagLevel::Native, None),
-        Standing::Emulated { by, .. } => (McpFlagLevel::Emulated, Some(by.label().to_owned())),
+        Standing::Emulated { by, limits } => {
+            let how = format!("{}: {limits}", by.label());
+            (McpFlagLevel::Emulated, Some(how))
+        }
         Standing::Unsupported {
             reason: Reason::NobodyDeclares,
         } => return None,

@@ -79,7 +79,7 @@ async fn questions_are_answered_for_clients_that_cannot_and_labelled() {
         stage.server("one", server_era, wire);
         let (sampler, asked) = model();
         let gateway = stage.emulating(everything(), Some(sampler));
-        let scope = McpScope::with_roots(vec!["/work/run".into()]);
+        let scope = McpScope::with_roots(vec!["/srv/run".into()]);
         let mut clients = [
             Client::open(&gateway, client_era, json!({})).await,
             Client::over(
@@ -91,7 +91,7 @@ async fn questions_are_answered_for_clients_that_cannot_and_labelled() {
         ];
         for (client, root) in clients
             .iter_mut()
-            .zip(["file:///srv/shared", "file:///work/run"])
+            .zip(["file:///srv/shared", "file:///srv/run"])
         {
             let tools = client.tools().await;
             for told in ["with_elicitation", "with_roots", "with_sampling"] {

@@ -13,7 +13,7 @@ pub struct McpConfig {
     /// The directories below which runs that MCP clients start may work; the first is the usual one.
     /// Read by `abp serve`.
     pub roots: Vec<PathBuf>,
-    /// Servers by name. Read by `abp mcp --gateway` and `abp serve`.
+    /// Servers by name. Read by `abp mcp --gateway`, `abp serve` and runs.
     pub servers: BTreeMap<String, McpServerConfig>,
     /// What is filled in between those servers and their clients, where one of them cannot do it. Nothing is
     /// unless it is set. Read by `abp mcp --gateway`, `abp mcp negotiate` and `abp serve`.
@@ -100,52 +100,47 @@ impl Default for McpEmulateConfig {
     }
 }
 
-/// An MCP server: a program with `command`, or an address with `url`. Read by `abp mcp --gateway` and
-/// `abp serve`.
+/// An MCP server: a program with `command`, or an address with `url`. Read by `abp mcp --gateway`,
+/// `abp serve` and runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerConfig {
-    /// The program that is started. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The program that is started. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its arguments. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// Its arguments. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// What is added to its environment, which otherwise has no secrets. Read by
-    /// `abp mcp --gateway` and `abp serve`.
+    /// `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The address of a server over HTTP. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The address of a server over HTTP. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The environment variable with the token for that address. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The environment variable with the token for that address. Read by `abp mcp --gateway`,
+    /// `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
-    /// The protocol it speaks: with a handshake (`legacy`), without (`modern`), or whichever it says
-    /// (`auto`). Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The protocol it speaks: with a handshake (`legacy`), without (`modern`), or whichever it
+    /// says (`auto`). Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default)]
     pub era: McpEra,
-    /// The longest a request may take, in seconds. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The longest a request may take, in seconds. Read by `abp mcp --gateway`, `abp serve` and
+    /// runs.
     #[serde(default = "default::timeout_secs")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_secs: u32,
-    /// The longest until it can be used, in seconds. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The longest until it can be used, in seconds. Read by `abp mcp --gateway`, `abp serve` and
+    /// runs.
     #[serde(default = "default::open_timeout_secs")]
     #[schemars(range(min = 1, max = 86_400))]
     pub open_timeout_secs: u32,
     /// The tools that may be used, by its own names; patterns are allowed. Read by
-    /// `abp mcp --gateway` and `abp serve`.
+    /// `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default = "default::allow_tools")]
     pub allow_tools: Vec<String>,
-    /// The tools that may not; wins. Read by `abp mcp --gateway` and
-    /// `abp serve`.
+    /// The tools that may not; wins. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny_tools: Vec<String>,
 }

@@ -80,22 +80,24 @@ def tools():
     return {"tools": usual + [tool(*one) for one in control().get("tools", {}).items()]}
 
 
-def questions(arguments):
+def rounds(arguments):
+    """What is asked: in several rounds where a test says so, else in one."""
     usual = [{"method": "elicitation/create", "params": FORM}]
-    return {f"q{at}": one for at, one in enumerate(arguments.get("questions", usual))}
+    return arguments.get("rounds", [arguments.get("questions", usual)])
 
 
 def heard(arguments, answers):
     """What came of the questions: all of it where a test says what to ask, else the colour."""
-    if "questions" in arguments:
+    if arguments.keys() & {"questions", "rounds"}:
         return {**text("asked"), "structuredContent": answers}
     given = answers["q0"].get("content", {}).get("colour", "nothing")
     return text(f"{NAME} heard {given}")
 
 
 def ask_legacy(arguments):
-    asked, answers = questions(arguments), {}
-    for key, question in asked.items():
+    answers = {}
+    for at, question in enumerate(sum(rounds(arguments), [])):
+        key = f"q{at}"
         send({"id": key, **question})
         while key not in answers:
             answer = read()
@@ -105,16 +107,27 @@ def ask_legacy(arguments):
 
 
 def ask_modern(params):
-    arguments, answers = params.get("arguments", {}), params.get("inputResponses")
-    if answers is None:
-        return {
-            "resultType": "input_required",
-            "inputRequests": questions(arguments),
-            "requestState": f"{NAME}-state",
-        }
-    if params.get("requestState") != f"{NAME}-state":
-        return text(f"{NAME} got a strange state")
-    return heard(arguments, answers)
+    """Nothing is remembered here: what was heard so far is in the state."""
+    arguments = params.get("arguments", {})
+    state = json.loads(params.get("requestState", "{}"))
+    if state.get("server", NAME) != NAME:
+        return text(f"{NAME} got the state of another server")
+    answers = {**state.get("answers", {}), **params.get("inputResponses", {})}
+    asked, left = state.get("asked", 0), rounds(arguments)[state.get("rounds", 0) :]
+    if not left:
+        return heard(arguments, answers)
+    asks = {f"q{asked + at}": question for at, question in enumerate(left[0])}
+    state = {
+        "server": NAME,
+        "answers": answers,
+        "asked": asked + len(asks),
+        "rounds": state.get("rounds", 0) + 1,
+    }
+    return {
+        "resultType": "input_required",
+        "inputRequests": asks,
+        "requestState": json.dumps(state),
+    }
 
 
 def call(params):

@@ -8,6 +8,7 @@
 mod emulate;
 mod exchange;
 mod fleet;
+mod inputs;
 mod json;
 mod lists;
 mod rounds;

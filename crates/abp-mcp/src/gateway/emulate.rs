@@ -29,6 +29,7 @@ use crate::meta::{EMULATED, META};
 use crate::method::Method;
 use crate::negotiate::{Emulation, Routing};
 use crate::serve::{McpAnswer, lock};
+use sampling::Sampling;
 
 /// What may be filled in. Nothing is unless it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,9 +89,9 @@ impl Emulations {
 
 /// What all clients of a gateway have filled in.
 pub(super) struct Emulator {
-    pub(super) rules: Emulations,
+    rules: Emulations,
     pub(super) routing: Routing,
-    sampler: Option<Sampler>,
+    sampling: Option<Sampling>,
     /// How many more resources may be looked at.
     pub(super) room: Arc<Semaphore>,
 }
@@ -98,56 +99,14 @@ pub(super) struct Emulator {
 impl Emulator {
     /// What nobody can do is not filled in.
     pub(super) fn new(mut rules: Emulations, sampler: Option<Sampler>) -> Self {
-        if sampler.is_none() {
-            rules.sampling = None;
-        }
+        let sampling = rules.sampling.take().zip(sampler);
+        rules.sampling = sampling.as_ref().map(|(rules, _)| rules.clone());
         let most = rules.subscribe.map_or(0, |rules| rules.max_resources);
         Self {
             routing: rules.routing(),
             rules,
-            sampler,
+            sampling: sampling.map(|(rules, sampler)| Sampling { rules, sampler }),
             room: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-        }
-    }
-}
-
-/// A question to a client that this end may answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Question {
-    Sampling,
-    Roots,
-    Form,
-}
-
-impl Question {
-    const ALL: [Self; 3] = [Self::Sampling, Self::Roots, Self::Form];
-
-    const fn flag(self) -> ClientFlag {
-        match self {
-            Self::Sampling => ClientFlag::Sampling,
-            Self::Roots => ClientFlag::Roots,
-            Self::Form => ClientFlag::ElicitationForm,
-        }
-    }
-
-    const fn emulation(self) -> Emulation {
-        match self {
-            Self::Sampling => Emulation::Sampling,
-            Self::Roots => Emulation::Roots,
-            Self::Form => Emulation::Elicitation,
-        }
-    }
-
-    fn of(method: Method, params: Option<&str>) -> Option<Self> {
-        match method {
-            Method::CreateMessage => Some(Self::Sampling),
-            Method::RootsList => Some(Self::Roots),
-            // Nobody but a person goes to an address.
-            Method::Elicit => {
-                let mode = json::member(params, "mode");
-                (mode.as_deref() != Some("url")).then_some(Self::Form)
-            }
-            _ => None,
         }
     }
 }
@@ -155,74 +114,101 @@ impl Question {
 /// What is filled in for one client.
 pub(super) struct Filling {
     emulator: Arc<Emulator>,
-    /// What the client cannot be asked and this end answers.
-    questions: BTreeSet<Question>,
-    roots: Vec<PathBuf>,
+    sampling: Option<Sampling>,
+    roots: Option<Vec<PathBuf>>,
+    forms: Option<PreparedAnswers>,
     /// What servers are told that they can ask for.
     pub(super) declared: ClientCapabilities,
 }
 
+/// What answers a question in the place of a client.
+pub(super) enum StandIn<'a> {
+    Model(&'a Sampling),
+    Roots(&'a [PathBuf]),
+    Forms(&'a PreparedAnswers),
+}
+
 impl Filling {
+    /// Fills in what the client did not declare. A scope may have roots of its own.
     pub(super) fn new(
         emulator: Arc<Emulator>,
         client: &ClientCapabilities,
-        roots: Option<&[PathBuf]>,
+        own_roots: Option<&[PathBuf]>,
     ) -> Self {
-        let routing = &emulator.routing;
-        let is_filled = |question: &Question| {
-            let is_allowed = routing.emulations.contains_key(&question.emulation());
-            is_allowed && !client.declares(question.flag())
-        };
-        let questions: BTreeSet<_> = Question::ALL.into_iter().filter(is_filled).collect();
-        let native = client.flags().intersection(&routing.client_flags).copied();
-        let filled = questions.iter().map(|question| question.flag());
+        let rules = &emulator.rules;
+        let lacks = |flag| !client.declares(flag);
+        let sampling = emulator.sampling.as_ref();
+        let sampling = sampling.filter(|_| lacks(ClientFlag::Sampling)).cloned();
+        let roots = rules.roots.as_deref().filter(|_| lacks(ClientFlag::Roots));
+        let roots = roots.map(|configured| own_roots.unwrap_or(configured).to_vec());
+        let forms = rules.elicitation.as_ref();
+        let forms = forms
+            .filter(|_| lacks(ClientFlag::ElicitationForm))
+            .cloned();
+        let filled = [
+            sampling.as_ref().map(|_| ClientFlag::Sampling),
+            roots.as_ref().map(|_| ClientFlag::Roots),
+            forms.as_ref().map(|_| ClientFlag::ElicitationForm),
+        ];
+        let passed_on = &emulator.routing.client_flags;
+        let native = client.flags().intersection(passed_on).copied();
         // Alone it would mean forms; each mode brings it along.
-        let flags = native
-            .chain(filled)
-            .filter(|flag| *flag != ClientFlag::Elicitation);
+        let native = native.filter(|flag| *flag != ClientFlag::Elicitation);
         Self {
-            declared: ClientCapabilities::of(flags),
-            roots: roots
-                .or(emulator.rules.roots.as_deref())
-                .unwrap_or_default()
-                .to_vec(),
-            questions,
+            declared: ClientCapabilities::of(native.chain(filled.into_iter().flatten())),
+            sampling,
+            roots,
+            forms,
             emulator,
         }
     }
 
-    /// Which question this end answers instead of the client.
-    pub(super) fn question(&self, method: Method, params: Option<&str>) -> Option<Question> {
-        Question::of(method, params).filter(|question| self.questions.contains(question))
+    /// What answers a question in the place of the client; `None` where the client does.
+    pub(super) fn stand_in(&self, method: Method, params: Option<&str>) -> Option<StandIn<'_>> {
+        match method {
+            Method::CreateMessage => self.sampling.as_ref().map(StandIn::Model),
+            Method::RootsList => self.roots.as_deref().map(StandIn::Roots),
+            // Nobody but a person goes to an address.
+            Method::Elicit if json::member(params, "mode").as_deref() == Some("url") => None,
+            Method::Elicit => self.forms.as_ref().map(StandIn::Forms),
+            _ => None,
+        }
+    }
+
+    /// How often lists are looked at.
+    pub(super) fn list_changed(&self) -> Option<Duration> {
+        self.emulator.rules.list_changed
+    }
+
+    /// How resources are looked at, and how many more may be.
+    pub(super) fn subscribe(&self) -> Option<(SubscribeRules, &Arc<Semaphore>)> {
+        let rules = self.emulator.rules.subscribe?;
+        Some((rules, &self.emulator.room))
+    }
+}
+
+impl StandIn<'_> {
+    const fn emulation(&self) -> Emulation {
+        match self {
+            Self::Model(_) => Emulation::Sampling,
+            Self::Roots(_) => Emulation::Roots,
+            Self::Forms(_) => Emulation::Elicitation,
+        }
     }
 
     /// Answers a question of a server.
     pub(super) async fn answer(
         &self,
-        question: Question,
         server: &str,
         params: Option<&str>,
         used: &Used,
     ) -> McpAnswer {
-        used.note(question.emulation());
-        let rules = &self.emulator.rules;
-        match question {
-            Question::Roots => McpAnswer::Result(roots::result(&self.roots)),
-            Question::Form => match &rules.elicitation {
-                Some(answers) => McpAnswer::Result(answers.fill_in(server, params)),
-                None => McpAnswer::internal("no answer is prepared"),
-            },
-            Question::Sampling => match (&rules.sampling, &self.emulator.sampler) {
-                (Some(rules), Some(sampler)) => {
-                    sampling::answer(rules, sampler, params, used).await
-                }
-                _ => McpAnswer::internal("there is no model"),
-            },
+        used.note(self.emulation());
+        match self {
+            Self::Model(sampling) => sampling.answer(params, used).await,
+            Self::Roots(roots) => McpAnswer::Result(roots::result(roots)),
+            Self::Forms(answers) => McpAnswer::Result(answers.fill_in(server, params)),
         }
-    }
-
-    pub(super) fn emulator(&self) -> &Arc<Emulator> {
-        &self.emulator
     }
 }
 
@@ -235,7 +221,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    pub(super) fn note(&self, emulation: Emulation) {
+    fn note(&self, emulation: Emulation) {
         lock(&self.emulations).insert(emulation);
     }
 

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use super::emulate::Used;
 use super::fleet::{Ask, Fleet, Route, Slot, asked, is_legacy};
-use super::rounds::{self, Baggage, Carried, Parked, Questions};
+use super::inputs::{self, Baggage, Carried};
+use super::rounds::{self, Parked, Questions};
 use super::{McpScope, json};
 use crate::meta::{self, META, RESULT_TYPE};
 use crate::method::Method;
@@ -42,10 +43,10 @@ pub(super) struct Running {
 }
 
 /// A request of a client, with what was filled in for it so far.
-struct Request<'a> {
-    call: &'a ServedCall,
-    client: &'a ClientHandle,
-    used: Arc<Used>,
+pub(super) struct Request<'a> {
+    pub(super) call: &'a ServedCall,
+    pub(super) client: &'a ClientHandle,
+    pub(super) used: Arc<Used>,
 }
 
 /// What is changed in the parameters of a request for its server.
@@ -198,7 +199,7 @@ async fn run(
     request: &Request<'_>,
     mut changes: Changes<'_>,
 ) -> McpAnswer {
-    let Request { call, client, used } = request;
+    let Request { call, client, .. } = request;
     for _ in 0..MAX_ROUNDS {
         let running = match start(fleet, slot, request, &changes).await {
             Ok(running) => running,
@@ -215,7 +216,7 @@ async fn run(
         if is_legacy(&upstream) || wants_input != Some(true) {
             return answer;
         }
-        match rounds::gather(fleet, slot, call, client, result, used).await {
+        match inputs::gather(fleet, slot, request, result).await {
             Ok(next) => {
                 changes.retain(|(key, _)| !matches!(*key, "requestState" | "inputResponses"));
                 changes.extend(next);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::task::JoinSet;
 
-use super::emulate::{Filling, Question, Used};
+use super::emulate::{Filling, StandIn, Used};
 use super::lists::Lists;
 use super::watch::Watches;
 use super::{GatewayServer, json};
@@ -312,9 +312,9 @@ impl Fleet {
         let Some(upstream) = slot.current() else {
             return;
         };
-        let question = self.filling.question(ask.method, ask.params.as_deref());
-        if let Some(question) = question {
-            self.fill_in(slot, upstream, ask, question, during);
+        let stand_in = self.filling.stand_in(ask.method, ask.params.as_deref());
+        if stand_in.is_some() {
+            self.fill_in(slot, upstream, ask, during);
             return;
         }
         let asks = self.with_route(slot, during, |route| route.asks.clone());
@@ -340,22 +340,21 @@ impl Fleet {
         slot: &Arc<Slot>,
         upstream: McpUpstream,
         ask: Ask,
-        question: Question,
         during: Option<&RequestId>,
     ) {
         let used = self.with_route(slot, during, |route| Arc::clone(&route.used));
         let (fleet, slot, of_request) = (Arc::clone(self), Arc::clone(slot), used.clone());
         let answering = tokio::spawn(async move {
-            let answer = match (question, of_request) {
+            let params = ask.params.as_deref();
+            let answer = match (fleet.filling.stand_in(ask.method, params), of_request) {
+                (None, _) => McpAnswer::internal("nobody answers this"),
                 // What nobody asked for is not paid for.
-                (Question::Sampling, None) => {
+                (Some(StandIn::Model(_)), None) => {
                     McpAnswer::internal("servers sample only while they serve a request")
                 }
-                (_, used) => {
-                    let server = &slot.server.name;
+                (Some(stand_in), used) => {
                     let used = used.unwrap_or_default();
-                    let params = ask.params.as_deref();
-                    fleet.filling.answer(question, server, params, &used).await
+                    stand_in.answer(&slot.server.name, params, &used).await
                 }
             };
             upstream.answer(&ask.id, &answer).await;

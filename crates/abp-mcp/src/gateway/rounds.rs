@@ -1,7 +1,7 @@
-//! What a server needs from a client between two rounds of a request.
+//! What a server with a handshake needs from a client without one, between two rounds of a request.
 //!
-//! A client without a handshake is asked by a result and comes back with the same request. What a server
-//! with a handshake asks waits here meanwhile; what one without asks travels with the client.
+//! Such a client is asked by a result and comes back with the same request. What the server asks waits
+//! here meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,14 @@ use std::time::{Duration, Instant};
 
 use abp_json::{Kind, View, Writer};
 
-use super::emulate::Used;
-use super::exchange::{Changes, Running, drive};
-use super::fleet::{Ask, Fleet, Slot, asked};
+use super::exchange::{Running, drive};
+use super::fleet::{Ask, Fleet};
 use super::json;
 use crate::meta::{INPUT_KEY, META, RESULT_TYPE};
-use crate::method::Method;
 use crate::serve::{ClientHandle, McpAnswer, ServedCall, lock};
-use crate::version::Era;
 
 /// How long a client may take between two rounds.
-const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
+pub(super) const BETWEEN_ROUNDS: Duration = Duration::from_secs(600);
 /// The most requests that wait for their clients.
 const MAX_PARKED: usize = 256;
 /// What a question is called that has no name of its own.
@@ -44,25 +41,6 @@ struct Parking {
 pub(super) struct Questions {
     open: Vec<(String, Ask)>,
     used: BTreeSet<String>,
-}
-
-/// What a client carries between two rounds.
-pub(super) enum Carried {
-    /// Where the request waits.
-    Parked(u64),
-    /// What a server gave it to carry, and what it need not be asked.
-    Server(Baggage),
-}
-
-/// What a request goes on with in its next round.
-#[derive(Default)]
-pub(super) struct Baggage {
-    pub(super) server: Option<String>,
-    state: Option<String>,
-    /// What this end answered, by the names of the questions, as JSON.
-    given: Vec<(String, String)>,
-    samples: u32,
-    emulated: Vec<String>,
 }
 
 impl Parked {
@@ -193,221 +171,11 @@ pub(super) async fn resume(
     drive(running, parked, call, client).await
 }
 
-/// Something that a server without a handshake needs, by what it calls it.
-struct Wanted {
-    key: String,
-    method: Method,
-    params: Option<String>,
-    /// All of it, as JSON.
-    request: String,
-}
-
-/// Answers what a server without a handshake needs: by this end where it fills that in, by a client with
-/// a handshake. One without gets the rest, with a state that leads back.
-///
-/// # Errors
-/// The answer to the client, where there is no next round now.
-pub(super) async fn gather<'a>(
-    fleet: &Fleet,
-    slot: &Slot,
-    call: &ServedCall,
-    client: &ClientHandle,
-    result: &str,
-    used: &Used,
-) -> Result<Changes<'a>, McpAnswer> {
-    let server = &slot.server.name;
-    let (mut given, mut left) = (Vec::new(), Vec::new());
-    for one in wanted(result) {
-        let params = one.params.as_deref();
-        let answer = match (fleet.filling.question(one.method, params), client.era()) {
-            (Some(question), _) => {
-                let answer = fleet.filling.answer(question, server, params, used).await;
-                on_behalf_of(server, answer)
-            }
-            (None, Era::Legacy) => {
-                let named = json::read(Some(params.unwrap_or("{}")), |params| {
-                    json::with_meta(params, INPUT_KEY, &json::text(&one.key))
-                });
-                asked(client.ask(one.method, named.as_deref()).await)
-            }
-            (None, Era::Modern) => {
-                left.push((one.key, one.request));
-                continue;
-            }
-        };
-        match answer {
-            McpAnswer::Result(answer) => given.push((one.key, answer)),
-            refused => return Err(refused),
-        }
-    }
-    let waits = !left.is_empty() || given.is_empty();
-    if client.era() == Era::Modern && waits {
-        return Err(carry(server, call, client, result, &left, &given, used));
-    }
-    let state = json::read(Some(result), |result| {
-        Some(result.get("requestState")?.raw().to_owned())
-    });
-    Ok(vec![
-        ("inputResponses", Some(members(&given))),
-        ("requestState", state.flatten()),
-    ])
-}
-
-fn wanted(result: &str) -> Vec<Wanted> {
-    let wanted = json::read(Some(result), |result| {
-        let requests = result.get("inputRequests");
-        let requests = requests.into_iter().flat_map(View::entries);
-        let requests = requests.filter_map(|(key, request)| {
-            Some(Wanted {
-                key: key.as_str()?.into_owned(),
-                method: Method::parse(&request.get("method")?.as_str()?)?,
-                params: request.get("params").map(|params| params.raw().to_owned()),
-                request: request.raw().to_owned(),
-            })
-        });
-        requests.collect()
-    });
-    wanted.unwrap_or_default()
-}
-
-/// What this end refuses a server is no refusal of the client's request: the server cannot go on.
-fn on_behalf_of(server: &str, answer: McpAnswer) -> McpAnswer {
-    let why = match answer {
-        McpAnswer::Result(_) => return answer,
-        McpAnswer::Refused(refusal) => refusal.to_string(),
-        McpAnswer::Error(error) => error.message,
-    };
-    McpAnswer::internal(format!("server {server} cannot go on: {why}"))
-}
-
-/// Gives a client without a handshake what the server asks for and this end does not answer.
-fn carry(
-    server: &str,
-    call: &ServedCall,
-    client: &ClientHandle,
-    result: &str,
-    left: &[(String, String)],
-    given: &[(String, String)],
-    used: &Used,
-) -> McpAnswer {
-    let wrapped = json::read(Some(result), |result| {
-        let state = Baggage::write(server, result.get("requestState"), given, used);
-        let sealed = client.seal(call.method, call.params.as_deref(), &state, BETWEEN_ROUNDS);
-        let (sealed, left) = (json::text(&sealed), members(left));
-        let mut changed = vec![("requestState", Some(sealed.as_str()))];
-        if !given.is_empty() {
-            changed.push(("inputRequests", Some(&left)));
-        }
-        json::replaced(result, &changed)
-    });
-    match wrapped {
-        Some(wrapped) => McpAnswer::Result(wrapped),
-        None => McpAnswer::internal(format!("server {server}: its answer is no object")),
-    }
-}
-
-fn members(members: &[(String, String)]) -> String {
-    let mut out = Writer::default();
-    out.begin_object();
-    for (key, json) in members {
-        out.key(key);
-        out.raw(json);
-    }
-    out.end_object();
-    out.into_text()
-}
-
-impl Baggage {
-    fn write(
-        server: &str,
-        state: Option<View<'_>>,
-        given: &[(String, String)],
-        used: &Used,
-    ) -> String {
-        let mut out = Writer::default();
-        out.begin_object();
-        out.key("server");
-        out.string(server);
-        if let Some(state) = state {
-            out.key("state");
-            out.raw(state.raw());
-        }
-        let (samples, emulated) = used.carried();
-        if !given.is_empty() {
-            out.key("given");
-            out.raw(&members(given));
-            out.key("samples");
-            out.raw(&samples.to_string());
-            out.key("emulated");
-            out.begin_array();
-            for name in emulated {
-                out.string(name);
-            }
-            out.end_array();
-        }
-        out.end_object();
-        out.into_text()
-    }
-
-    fn read(state: View<'_>) -> Option<Self> {
-        let text = |key| Some(state.get(key)?.as_str()?.into_owned());
-        let given = state.get("given").into_iter().flat_map(View::entries);
-        let given =
-            given.map(|(key, json)| Some((key.as_str()?.into_owned(), json.raw().to_owned())));
-        let emulated = state.get("emulated").into_iter().flat_map(View::items);
-        let samples = state.get("samples").and_then(View::as_u64);
-        Some(Self {
-            server: Some(text("server")?),
-            state: text("state"),
-            given: given.collect::<Option<_>>()?,
-            samples: u32::try_from(samples.unwrap_or_default()).unwrap_or(u32::MAX),
-            emulated: emulated.filter_map(View::as_str).map(Into::into).collect(),
-        })
-    }
-
-    /// What is changed in the parameters of a request that goes on with it.
-    pub(super) fn changes<'a>(&self, params: Option<&str>) -> Changes<'a> {
-        let state = self.state.as_deref().map(json::text);
-        let mut changes = vec![("requestState", state)];
-        if !self.given.is_empty() {
-            let given: Vec<_> = self
-                .given
-                .iter()
-                .map(|(key, json)| (key.as_str(), Some(json.as_str())))
-                .collect();
-            let merged = json::read(params, |params| {
-                Some(json::replaced(params.get("inputResponses")?, &given))
-            });
-            changes.push((
-                "inputResponses",
-                merged.flatten().or_else(|| Some(members(&self.given))),
-            ));
-        }
-        changes
-    }
-
-    /// What was filled in before.
-    pub(super) fn used(&self) -> Arc<Used> {
-        Arc::new(Used::resumed(self.samples, &self.emulated))
-    }
-}
-
-impl Carried {
-    pub(super) fn of(call: &ServedCall) -> Option<Self> {
-        let read = json::read(call.state.as_deref(), |state| {
-            match state.get("parked").and_then(View::as_u64) {
-                Some(number) => Some(Self::Parked(number)),
-                None => Baggage::read(state).map(Self::Server),
-            }
-        });
-        read.flatten()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::RequestId;
+    use crate::method::Method;
 
     fn ask(params: &str) -> Ask {
         Ask {

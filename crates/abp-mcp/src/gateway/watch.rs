@@ -166,11 +166,10 @@ impl Fleet {
             let listening = ask_to_be_told(&upstream, uri).await.ok();
             return Ok(listening.map(|_listening| Told::ByServer { _listening }));
         }
-        let emulator = self.filling.emulator();
-        let Some(rules) = emulator.rules.subscribe else {
+        let Some((rules, room)) = self.filling.subscribe() else {
             return Ok(None);
         };
-        let Ok(_room) = Arc::clone(&emulator.room).try_acquire_owned() else {
+        let Ok(_room) = Arc::clone(room).try_acquire_owned() else {
             let most = rules.max_resources;
             let full = format!("no more than {most} resources are looked at");
             return Err(McpAnswer::internal(full));
@@ -192,7 +191,7 @@ impl Fleet {
 
     /// Looks at lists whose servers do not tell of changes, where that is filled in.
     pub(super) fn listen_to_lists(self: &Arc<Self>) -> Option<ListListener> {
-        let interval = self.filling.emulator().rules.list_changed?;
+        let interval = self.filling.list_changed()?;
         let mut lists = lock(&self.watches.lists);
         lists.by += 1;
         if lists.by == 1 {

@@ -271,6 +271,48 @@ async fn sampling_follows_wishes_within_limits_or_says_why_not() {
     }
 }
 
+/// What was filled in before a client was asked counts when it comes back.
+#[tokio::test]
+async fn several_rounds_are_one_request() {
+    if !has_python() {
+        return;
+    }
+    for (client_era, server_era, wire) in cells() {
+        let cell = format!("{client_era:?} {server_era:?} {wire}");
+        let mut stage = Stage::new();
+        stage.server("one", server_era, wire);
+        let gateway = stage.emulating(everything(), Some(model().0));
+        let mut client = Client::open(&gateway, client_era, json!({ "elicitation": {} })).await;
+        let mut rounds = vec![
+            vec![sampling()],
+            vec![form()],
+            vec![sampling()],
+            vec![form()],
+        ];
+        let answer = client.call("ask", json!({ "rounds": rounds })).await;
+        let heard = &answer["result"]["structuredContent"];
+        assert_eq!(
+            heard["q2"]["content"]["text"], "I am small-1",
+            "{cell}: {answer}"
+        );
+        assert_eq!(heard["q3"]["content"]["colour"], "own", "{cell}");
+        assert_eq!(
+            answer["result"]["_meta"][EMULATED],
+            json!(["sampling"]),
+            "{cell}"
+        );
+        // Two are all it may ask a model, however often the client came back.
+        rounds.push(vec![sampling()]);
+        let answer = client.call("ask", json!({ "rounds": rounds })).await;
+        let refused = match server_era {
+            Era::Legacy => &answer["result"]["structuredContent"]["q4"],
+            Era::Modern => &answer["error"],
+        };
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(message.contains("2 times"), "{cell}: {answer}");
+    }
+}
+
 /// Nobody waits for a model when the request it was asked for is cancelled.
 #[tokio::test]
 async fn sampling_ends_with_its_request() {

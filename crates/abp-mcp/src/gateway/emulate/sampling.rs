@@ -100,6 +100,13 @@ pub enum SampleStop {
 pub type Sampler =
     Arc<dyn Fn(SampleRequest) -> McpFuture<'static, Result<Sample, String>> + Send + Sync>;
 
+/// Sampling in the place of a client.
+#[derive(Clone)]
+pub(in crate::gateway) struct Sampling {
+    pub(super) rules: SamplingRules,
+    pub(super) sampler: Sampler,
+}
+
 impl SamplingRules {
     pub(super) fn limits(&self) -> String {
         let Self {
@@ -125,28 +132,25 @@ impl SamplingRules {
     }
 }
 
-/// Answers a server that wants to sample.
-pub(super) async fn answer(
-    rules: &SamplingRules,
-    sampler: &Sampler,
-    params: Option<&str>,
-    used: &Used,
-) -> McpAnswer {
-    let read = json::read(params, |params| {
-        read_request(params, rules).map(|request| (request, ignored(params)))
-    });
-    let (request, ignored) = match read {
-        Some(Ok(read)) => read,
-        Some(Err(why)) => return McpAnswer::invalid(why),
-        None => return McpAnswer::invalid("sampling needs parameters"),
-    };
-    let most = rules.max_per_call;
-    if !used.take_sample(most) {
-        return rejected(format!("a server may sample {most} times in a request"));
-    }
-    match sampler(request).await {
-        Ok(sample) => McpAnswer::Result(result(&sample, &ignored)),
-        Err(why) => rejected(why),
+impl Sampling {
+    /// Answers a server that wants to sample.
+    pub(super) async fn answer(&self, params: Option<&str>, used: &Used) -> McpAnswer {
+        let read = json::read(params, |params| {
+            read_request(params, &self.rules).map(|request| (request, ignored(params)))
+        });
+        let (request, ignored) = match read {
+            Some(Ok(read)) => read,
+            Some(Err(why)) => return McpAnswer::invalid(why),
+            None => return McpAnswer::invalid("sampling needs parameters"),
+        };
+        let most = self.rules.max_per_call;
+        if !used.take_sample(most) {
+            return rejected(format!("a server may sample {most} times in a request"));
+        }
+        match (self.sampler)(request).await {
+            Ok(sample) => McpAnswer::Result(result(&sample, &ignored)),
+            Err(why) => rejected(why),
+        }
     }
 }
 

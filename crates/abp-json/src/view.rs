@@ -1,7 +1,7 @@
 //! Views: reading a tape, one node at a time.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::iter::FusedIterator;
 use std::ops::Range;
 
@@ -14,6 +14,9 @@ use crate::tape::{NO_PARENT, Node, NodeId, Tape, flag};
 
 /// The deepest value [`View::to_value`] builds; dropping a `Value` recurses.
 const MAX_VALUE_DEPTH: usize = 128;
+
+/// As long as most pointers are, or longer.
+const USUAL_POINTER: usize = 48;
 
 /// The kind of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -261,28 +264,23 @@ impl<'t> View<'t> {
     /// A key with a lone surrogate appears in its escaped spelling, so such a pointer is for
     /// people: it does not resolve.
     pub fn pointer(self) -> String {
-        let mut segments = Vec::with_capacity(8);
-        let mut view = self;
-        while let Some(parent) = view.parent() {
-            segments.push(match parent.kind() {
-                Kind::Object => {
-                    let key = view.key().unwrap_or(view);
-                    key.as_str()
-                        .or(key.string_source().map(Cow::Borrowed))
-                        .unwrap_or_default()
-                }
-                _ => {
-                    let before = parent.items().take_while(|item| item.id < view.id);
-                    Cow::Owned(before.count().to_string())
-                }
-            });
-            view = parent;
-        }
-        let mut pointer = String::with_capacity(segments.iter().map(|part| part.len() + 1).sum());
-        for segment in segments.iter().rev() {
-            pointer::push(&mut pointer, segment);
-        }
+        let mut pointer = String::with_capacity(USUAL_POINTER);
+        self.write_pointer(&mut pointer);
         pointer
+    }
+
+    fn write_pointer(self, pointer: &mut String) {
+        let Some(parent) = self.parent() else { return };
+        parent.write_pointer(pointer);
+        if parent.kind() == Kind::Object {
+            let key = self.key().unwrap_or(self);
+            let name = key.as_str().or(key.string_source().map(Cow::Borrowed));
+            pointer::push(pointer, &name.unwrap_or_default());
+        } else {
+            let before = parent.items().take_while(|item| item.id < self.id);
+            // Writing to a string cannot fail.
+            let _ = write!(pointer, "/{}", before.count());
+        }
     }
 
     /// Converts to a `serde_json::Value`, doubles rounded to the nearest.

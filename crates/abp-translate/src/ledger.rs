@@ -113,7 +113,7 @@ impl fmt::Display for FidelityLevel {
 }
 
 /// One line of the ledger. A pointer to a container speaks for everything below it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerEntry {
     /// What happened.
     pub action: Action,

@@ -1,6 +1,7 @@
 //! The subtraction: from marks and remarks to entries.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use abp_core::ir::Origin;
 use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, Seen};
@@ -35,10 +36,8 @@ pub(super) fn account(
 }
 
 /// What is known of each node of the source.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Page<'n> {
-    /// The places in the target that are made of it.
-    marks: Vec<(usize, &'n How)>,
     /// The gravest remark.
     fate: Option<&'n Fate>,
     /// Whether it, or anything below, has marks or remarks.
@@ -54,7 +53,17 @@ struct Books<'n, 't> {
     written: Option<&'t Tape<'t>>,
     target: Dialect,
     pages: Vec<Page<'n>>,
+    /// In the order of the nodes.
+    marks: Vec<MadeOf<'n>>,
     entries: Vec<LedgerEntry>,
+}
+
+/// A place in the target that is made of a node of the source.
+#[derive(Debug, Clone, Copy)]
+struct MadeOf<'n> {
+    node: NodeId,
+    at: usize,
+    how: &'n How,
 }
 
 /// A mark that holds for everything below its node.
@@ -67,6 +76,7 @@ impl<'n, 't> Books<'n, 't> {
             written,
             target,
             pages: vec![Page::default(); reader.tape().node_count()],
+            marks: Vec::new(),
             entries: Vec::new(),
         }
     }
@@ -76,13 +86,17 @@ impl<'n, 't> Books<'n, 't> {
     }
 
     fn enter_marks(&mut self, marks: &'n [Mark]) {
+        self.marks.reserve(marks.len());
         for mark in marks {
             if let Made::From { node, how } = &mark.made
                 && let Some(page) = self.page(*node)
             {
-                page.marks.push((mark.at, how));
+                (page.touched, page.arrived) = (true, true);
+                let (node, at) = (*node, mark.at);
+                self.marks.push(MadeOf { node, at, how });
             }
         }
+        self.marks.sort_by_key(|mark| mark.node);
     }
 
     fn enter_notes(&mut self, notes: &'n [Note]) {
@@ -107,8 +121,8 @@ impl<'n, 't> Books<'n, 't> {
                 continue;
             };
             let carried = matches!(page.fate, Some(Fate::Carried(_)));
-            page.touched |= !page.marks.is_empty() || page.fate.is_some();
-            page.arrived |= !page.marks.is_empty() || carried;
+            page.touched |= page.fate.is_some();
+            page.arrived |= carried;
             if view.is_empty() {
                 page.seen = Some(seen);
             }
@@ -133,8 +147,8 @@ impl<'n, 't> Books<'n, 't> {
         let Some(page) = self.page(view.id()) else {
             return;
         };
-        let marks = std::mem::take(&mut page.marks);
         let (fate, seen) = (page.fate, page.seen);
+        let marks = self.marks_of(view.id());
         let remark = fate.or(remark);
         let leaf = view.is_empty();
         let touched = |child: View<'t>| {
@@ -143,8 +157,10 @@ impl<'n, 't> Books<'n, 't> {
         };
         let deeper = !leaf && children(view).any(touched);
         if !deeper && !marks.is_empty() {
-            for (at, how) in marks {
-                self.carried(view, view, at, how, remark);
+            for index in marks {
+                if let Some(&MadeOf { at, how, .. }) = self.marks.get(index) {
+                    self.carried(view, view, at, how, remark);
+                }
             }
             return;
         }
@@ -155,10 +171,18 @@ impl<'n, 't> Books<'n, 't> {
             }
             return;
         }
-        let own = marks.first().map(|(at, how)| (view, *at, *how));
+        let own = self.marks.get(marks).and_then(<[_]>::first);
+        let own = own.map(|mark| (view, mark.at, mark.how));
         for child in children(view) {
             self.walk(child, own.or(above), remark);
         }
+    }
+
+    /// Where the marks of a node are.
+    fn marks_of(&self, node: NodeId) -> Range<usize> {
+        let start = self.marks.partition_point(|mark| mark.node < node);
+        let of_node = self.marks.get(start..).unwrap_or_default();
+        start..start + of_node.iter().take_while(|mark| mark.node == node).count()
     }
 
     /// An entry for what a mark on `marked` says of `view`, which is the same node or one below.

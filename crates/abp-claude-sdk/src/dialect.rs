@@ -1,6 +1,6 @@
 //! The codec, and what the vendor asks of requests, by model and by version of the wire.
 
-use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
@@ -60,6 +60,10 @@ impl Codec for ClaudeCodec {
 
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError> {
         lowering::read_response(root)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        lowering::read_usage_of(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {

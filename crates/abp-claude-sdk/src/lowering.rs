@@ -20,7 +20,9 @@ pub(crate) use content_out::{cites, write_citation};
 pub(crate) use error::{read_error, write_error, write_error_members};
 pub(crate) use request_in::read_request;
 pub(crate) use request_out::write_request;
-pub(crate) use response_in::{cached_tokens, read_finish, read_response, read_usage};
+pub(crate) use response_in::{
+    cached_tokens, read_finish, read_response, read_usage, read_usage_of,
+};
 pub(crate) use response_out::{
     stop_word, write_finish, write_id, write_model, write_response, write_usage,
 };

@@ -25,7 +25,7 @@ pub(crate) use parts_in::{read_citation, read_part};
 pub(crate) use parts_out::{has_citation_form, write_citation};
 pub(crate) use request_in::read_request;
 pub(crate) use request_out::write_request;
-pub(crate) use response_in::{read_finish, read_response, read_usage};
+pub(crate) use response_in::{read_finish, read_response, read_usage, read_usage_of};
 pub(crate) use response_out::{
     Head, refusal, write_echo, write_ending, write_head, write_response, write_usage,
 };

@@ -1,6 +1,6 @@
 //! The codec.
 
-use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
@@ -83,6 +83,10 @@ impl Codec for CopilotCodec {
         let mut response = CHAT.read_response(root)?;
         response.vendor.extend(root.vendor_fields(wire::EXTENSIONS));
         Ok(response)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        CHAT.read_usage(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {

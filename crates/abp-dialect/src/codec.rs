@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abp_core::ir::{IrConversation, IrDelta, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrDelta, IrError, IrResponse, IrUsage};
 
 use crate::{Dialect, DialectError, DialectRules, EventSink, Item, Lowering};
 
@@ -62,6 +62,12 @@ pub trait Codec: Sync {
     /// # Errors
     /// Fails where the document is none.
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError>;
+
+    /// Reads what an answer says was used, and nothing else of it.
+    ///
+    /// # Errors
+    /// Fails where it is said otherwise than the dialect says it.
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError>;
 
     /// Writes an answer.
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>);

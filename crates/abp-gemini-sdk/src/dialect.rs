@@ -1,6 +1,6 @@
 //! The codec, and what is known of the models behind it.
 
-use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
@@ -51,6 +51,10 @@ impl Codec for GeminiCodec {
 
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError> {
         lowering::read_response(root)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        lowering::read_usage_of(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {

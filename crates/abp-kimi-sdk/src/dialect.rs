@@ -1,6 +1,6 @@
 //! The codec.
 
-use abp_core::ir::{IrConversation, IrError, IrErrorKind, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrErrorKind, IrResponse, IrUsage};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
@@ -85,6 +85,10 @@ impl Codec for KimiCodec {
 
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError> {
         CHAT.read_response(root)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        CHAT.read_usage(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {

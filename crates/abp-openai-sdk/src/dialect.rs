@@ -1,6 +1,6 @@
 //! The codec, and what the members of the chat family differ in.
 
-use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
@@ -87,6 +87,10 @@ impl Codec for ChatCodec {
 
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError> {
         response_in::read(self.flavour, root)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        response_in::read_usage(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {
@@ -207,6 +211,10 @@ impl Codec for OpenAiCodec {
 
     fn read_response(&self, root: Item<'_>) -> Result<IrResponse, DialectError> {
         CODEC.read_response(root)
+    }
+
+    fn read_usage(&self, root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+        CODEC.read_usage(root)
     }
 
     fn write_response(&self, response: &IrResponse, exchange: &Exchange, out: &mut Lowering<'_>) {

@@ -18,7 +18,7 @@ pub fn usage_of(dialect: Dialect, answer: &[u8], limits: &Limits) -> Option<IrUs
     let codec = codec(dialect)?;
     let tape = Tape::parse(answer, limits).ok()?;
     let reader = Reader::new(&tape);
-    codec.read_response(reader.root()).ok()?.usage
+    codec.read_usage(reader.root()).ok()?
 }
 
 /// Watches the bytes of a stream.

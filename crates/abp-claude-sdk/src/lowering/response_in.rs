@@ -41,10 +41,7 @@ pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> 
         model: root.opt_text("model")?,
         created: None,
         choices: vec![choice],
-        usage: root
-            .some("usage")
-            .map(|usage| read_usage(usage, 0))
-            .transpose()?,
+        usage: read_usage_of(root)?,
         vendor: root.vendor_fields(wire::RESPONSE_VENDOR),
     })
 }
@@ -79,6 +76,12 @@ pub(crate) fn read_finish(item: Item<'_>) -> Result<Option<IrFinish>, DialectErr
         stop_sequence: item.opt_text("stop_sequence")?,
         details: item.opt_raw("stop_details"),
     }))
+}
+
+/// Reads what a message says was used.
+pub(crate) fn read_usage_of(root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+    let usage = root.some("usage");
+    usage.map(|usage| read_usage(usage, 0)).transpose()
 }
 
 /// Reads token counts. The vendor does not count cached tokens as input; the representation does.

@@ -50,7 +50,7 @@ pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> 
             vendor: Vec::new(),
             origin: output.origin(),
         }],
-        usage: root.some("usage").map(read_usage).transpose()?,
+        usage: read_usage_of(root)?,
         vendor,
     })
 }
@@ -114,7 +114,12 @@ fn read_incomplete(response: Item<'_>, status: Item<'_>) -> Result<IrFinish, Dia
     Ok(IrFinish::new(wire::incomplete_reason(&word), Some(word)))
 }
 
-/// Reads what an answer used. The counts include cached and reasoning tokens already.
+/// Reads what an answer says was used.
+pub(crate) fn read_usage_of(root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+    root.some("usage").map(read_usage).transpose()
+}
+
+/// Reads counts, which include cached and reasoning tokens already.
 pub(crate) fn read_usage(usage: Item<'_>) -> Result<IrUsage, DialectError> {
     let usage = usage.object()?;
     settle_empty(usage);

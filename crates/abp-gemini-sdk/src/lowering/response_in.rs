@@ -2,7 +2,7 @@
 
 use abp_core::ir::{
     IrBlock, IrChoice, IrContentBlock, IrFinish, IrFinishReason, IrMessage, IrResponse, IrRole,
-    IrVendorField, Leaf, Origin,
+    IrUsage, IrVendorField, Leaf, Origin,
 };
 use abp_dialect::{Dialect, DialectError, How, Item};
 use abp_json::Kind;
@@ -33,6 +33,19 @@ pub(crate) fn read_response(root: Item<'_>) -> Result<IrResponse, DialectError> 
             .push(nothing_said(IrFinishReason::Incomplete, None));
     }
     Ok(response)
+}
+
+/// Reads what an answer says was used; of pieces, the last one that tells.
+pub(crate) fn read_usage_of(root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+    let counts = match root.kind() {
+        Kind::Array => root.items().filter_map(counts_of).last(),
+        _ => counts_of(root),
+    };
+    counts.map(read_usage).transpose()
+}
+
+fn counts_of(piece: Item<'_>) -> Option<Item<'_>> {
+    Fields::of(piece).ok()?.get("usageMetadata")
 }
 
 fn read_piece(fields: Fields<'_>, response: &mut IrResponse) -> Result<(), DialectError> {

@@ -1,6 +1,6 @@
 //! Reading answers.
 
-use abp_core::ir::{IrChoice, IrFinish, IrFinishReason, IrResponse, Leaf, Origin};
+use abp_core::ir::{IrChoice, IrFinish, IrFinishReason, IrResponse, IrUsage, Leaf, Origin};
 use abp_dialect::{DialectError, Item};
 
 use super::{message_in, shape, usage};
@@ -32,9 +32,14 @@ pub(crate) fn read(flavour: &Flavour, root: Item<'_>) -> Result<IrResponse, Dial
         model: some_text(root, "model")?,
         created: root.opt_number("created")?,
         choices,
-        usage: root.some("usage").map(usage::read).transpose()?,
+        usage: read_usage(root)?,
         vendor: root.vendor_fields(wire::RESPONSE_MEMBERS),
     })
+}
+
+/// Reads what an answer says was used.
+pub(crate) fn read_usage(root: Item<'_>) -> Result<Option<IrUsage>, DialectError> {
+    root.some("usage").map(usage::read).transpose()
 }
 
 /// A text that says something; some servers fill in every member they know.

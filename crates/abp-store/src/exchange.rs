@@ -233,13 +233,9 @@ impl ExchangeLog {
 
 impl ExchangePermit {
     /// Records how the exchange went. Never waits for the disk, and never fails.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a record is given away: there is one for an exchange, and it cannot change any more"
-    )]
-    pub fn record(mut self, record: ExchangeRecord) {
+    pub fn record(mut self, record: &ExchangeRecord) {
         self.used = true;
-        self.ring.push(&record);
+        self.ring.push(record);
     }
 }
 

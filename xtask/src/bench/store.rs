@@ -133,7 +133,7 @@ async fn exchanges(state: &Path) -> Result<Exchanges> {
         let start = Instant::now();
         for record in records {
             let permit = log.admit().context("a burst fits into the ring")?;
-            permit.record(record);
+            permit.record(&record);
         }
         bursts.push(start.elapsed().as_nanos() as f64 / BURST as f64);
         log.flush().await?;
@@ -146,7 +146,7 @@ async fn exchanges(state: &Path) -> Result<Exchanges> {
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         };
-        permit.record(exchange());
+        permit.record(&exchange());
     }
     log.flush().await?;
     let sealed_per_second = EXCHANGES as f64 / start.elapsed().as_secs_f64();

@@ -180,7 +180,7 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
         let late = finish(&store, run).await.expect_err("nobody writes");
         assert!(matches!(late, StoreError::WriterGone), "{late}");
         assert!(log.admit().is_none(), "nobody writes");
-        permit.record(exchange(Uuid::now_v7()));
+        permit.record(&exchange(Uuid::now_v7()));
         let health = store.health();
         assert_eq!(
             (health.state, health.exchanges.lost),

@@ -130,7 +130,7 @@ async fn f6_a_full_disk_stops_exchanges_before_they_begin() {
     let durable = store.health().exchanges.sealed;
     while let Some(permit) = log.admit() {
         let run_id = Uuid::now_v7();
-        permit.record(exchange(run_id));
+        permit.record(&exchange(run_id));
         ids.push(run_id);
     }
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -131,7 +131,7 @@ async fn a_full_ring_admits_nothing() {
     assert!(permits.len() == 3 && log.admit().is_none());
     let full = taken();
     for permit in permits {
-        permit.record(exchange(Uuid::now_v7()));
+        permit.record(&exchange(Uuid::now_v7()));
     }
     assert!(taken() < full / 4, "{} of {full}", taken());
     log.flush().await.expect("durable");
@@ -177,7 +177,7 @@ async fn closing_seals_what_waits() {
     let handle = store.clone();
     store.close().await;
     assert!(log.admit().is_none());
-    late.record(exchange(Uuid::now_v7()));
+    late.record(&exchange(Uuid::now_v7()));
     let health = handle.health().exchanges;
     assert_eq!((health.sealed, health.lost), (10, 1));
     let store = open(dir.path()).await;

@@ -143,7 +143,7 @@ pub(crate) fn exchange(run_id: Uuid) -> ExchangeRecord {
 /// Records an exchange that happened just now.
 pub(crate) fn recorded(log: &ExchangeLog) -> Uuid {
     let run_id = Uuid::now_v7();
-    log.admit().expect("room").record(exchange(run_id));
+    log.admit().expect("room").record(&exchange(run_id));
     run_id
 }
 

@@ -210,7 +210,7 @@ async fn some_exchanges(store: &Store, count: usize) {
     for number in 0..count {
         let run_id = Uuid::now_v7();
         let permit = log.admit().expect("room");
-        permit.record(exchange(run_id));
+        permit.record(&exchange(run_id));
         say(&format!("recorded {run_id}"));
         if number % 10 == 0
             && let Err(error) = log.flush().await

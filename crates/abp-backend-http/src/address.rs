@@ -76,7 +76,7 @@ impl Address {
         self.scheme == Scheme::HTTPS
     }
 
-    /// The address without its path, for people.
+    /// The address without its path.
     pub(crate) fn origin(&self) -> String {
         format!("{}://{}", self.scheme, self.authority)
     }
@@ -86,7 +86,7 @@ impl Address {
         HeaderValue::from_str(self.authority.as_str())
     }
 
-    /// How and where a call is made.
+    /// How and where, below the origin, a call is made.
     ///
     /// # Errors
     /// Fails where the vendor has no such operation, or a name cannot be part of an address.
@@ -99,14 +99,7 @@ impl Address {
         }
         let unusable = |_| UpstreamError::NotConfigured("the address cannot be written".to_owned());
         let path = PathAndQuery::try_from(path).map_err(unusable)?;
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path);
-        let uri = Uri::from_parts(parts).map_err(|_| {
-            UpstreamError::NotConfigured("the address cannot be written".to_owned())
-        })?;
-        Ok((method, uri))
+        Ok((method, Uri::from(path)))
     }
 
     fn push_path(&self, path: &mut String, call: &ModelCall) -> Result<Method, UpstreamError> {

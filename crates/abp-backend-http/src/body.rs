@@ -1,22 +1,43 @@
 //! The body of an answer, as it comes from the connection.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use abp_backend_core::UpstreamError;
 use bytes::Bytes;
 use futures_core::Stream;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 
 use crate::deadline::{Deadline, Wait};
+use crate::pool::{Line, Pool};
 
 /// The parts of an answer, each as it lies in the connection's buffer.
 pub(crate) struct AnswerBody {
     /// `None` after the end. Dropping it before the end closes the connection.
-    incoming: Option<Incoming>,
+    source: Option<Source>,
+    pool: Arc<Pool>,
     deadline: Deadline,
     bound: Option<Bound>,
+}
+
+/// Where an answer comes from.
+pub(crate) struct Source {
+    pub(crate) incoming: Incoming,
+    pub(crate) line: Box<Line>,
+}
+
+impl Source {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { incoming, line } = self;
+        line.poll_through(context, |context| {
+            Pin::new(&mut *incoming).poll_frame(context)
+        })
+    }
 }
 
 /// How much more is taken.
@@ -42,9 +63,15 @@ impl Bound {
 }
 
 impl AnswerBody {
-    pub(crate) fn new(incoming: Incoming, deadline: Deadline, bound: Option<Bound>) -> Self {
+    pub(crate) fn new(
+        source: Source,
+        pool: Arc<Pool>,
+        deadline: Deadline,
+        bound: Option<Bound>,
+    ) -> Self {
         Self {
-            incoming: Some(incoming),
+            source: Some(source),
+            pool,
             deadline,
             bound,
         }
@@ -55,11 +82,11 @@ impl AnswerBody {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, UpstreamError>> {
-        let Some(incoming) = &mut self.incoming else {
+        let Some(source) = &mut self.source else {
             return Poll::Ready(Ok(None));
         };
         loop {
-            let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(context) else {
+            let Poll::Ready(frame) = source.poll_frame(context) else {
                 self.deadline.wait_for(Wait::Part);
                 return Poll::Ready(Err(ready!(self.deadline.poll(context))));
             };
@@ -85,8 +112,14 @@ impl Stream for AnswerBody {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let part = ready!(self.poll_part(context)).transpose();
-        if !matches!(part, Some(Ok(_))) {
-            self.incoming = None;
+        match part {
+            Some(Ok(_)) => {}
+            Some(Err(_)) => self.source = None,
+            None => {
+                if let Some(source) = self.source.take() {
+                    self.pool.give_back(source.line);
+                }
+            }
         }
         Poll::Ready(part)
     }

@@ -1,9 +1,8 @@
 //! Connecting to a vendor within a time limit.
 
 use std::error::Error as StdError;
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
@@ -25,7 +24,6 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 pub(crate) struct ConnectTimedOut;
 
 /// Connects by TCP and, where the address says so, TLS.
-#[derive(Clone)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,
     limit: Duration,
@@ -46,21 +44,22 @@ impl Connector {
     }
 }
 
-impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+/// What a vendor is talked to over.
+pub(crate) type VendorStream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = tokio::time::timeout(self.limit, self.inner.call(uri));
-        Box::pin(async move {
-            connecting
-                .await
-                .unwrap_or_else(|_| Err(ConnectTimedOut.into()))
-        })
+impl Connector {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Fails where the connection does not stand in time.
+    pub(crate) async fn connect(&self, origin: Uri) -> Result<VendorStream, BoxError> {
+        let mut inner = self.inner.clone();
+        let connecting = async {
+            poll_fn(|context| inner.poll_ready(context)).await?;
+            inner.call(origin).await
+        };
+        tokio::time::timeout(self.limit, connecting)
+            .await
+            .unwrap_or_else(|_| Err(ConnectTimedOut.into()))
     }
 }

@@ -87,10 +87,9 @@ impl OwnHeaders {
     /// What of a caller's headers goes along, and what the vendor wants besides.
     pub(crate) fn outgoing(&self, mut headers: HeaderMap, dialect: Dialect) -> HeaderMap {
         drop_hop_by_hop(&mut headers);
-        remove_all(&mut headers, &NEVER_FORWARDED);
-        let forwarded = |name: &&HeaderName| name.as_str().starts_with("x-forwarded-");
-        let forwarded: Vec<_> = headers.keys().filter(forwarded).cloned().collect();
-        remove_all(&mut headers, &forwarded);
+        remove_all(&mut headers, |name| {
+            NEVER_FORWARDED.contains(name) || name.as_str().starts_with("x-forwarded-")
+        });
         headers.insert(HOST, self.host.clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -123,12 +122,19 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|names| names.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    remove_all(headers, &named);
-    remove_all(headers, &HOP_BY_HOP);
+    remove_all(headers, |name| {
+        HOP_BY_HOP.contains(name) || named.contains(name)
+    });
 }
 
-fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
-    for name in names {
+/// There is rarely anything to remove.
+fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let unwanted: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| unwanted(name))
+        .cloned()
+        .collect();
+    for name in unwanted {
         headers.remove(name);
     }
 }

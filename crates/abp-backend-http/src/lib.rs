@@ -11,6 +11,7 @@ mod connect;
 mod deadline;
 mod headers;
 mod model;
+mod pool;
 mod spec;
 mod tls;
 mod upstream;

@@ -3,31 +3,24 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
 
 use abp_backend_core::{
     BoxFuture, ModelBody, ModelCall, ModelReply, Upstream, UpstreamDescriptor, UpstreamError,
 };
 use abp_error::{AbpError, ErrorCode};
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::address::Address;
-use crate::body::{AnswerBody, Bound};
+use crate::body::{AnswerBody, Bound, Source};
 use crate::connect::{ConnectTimedOut, Connector};
 use crate::deadline::{Deadline, Wait, milliseconds};
 use crate::headers::{OwnHeaders, drop_hop_by_hop};
+use crate::pool::{Line, Pool, VendorRequest};
 use crate::{HttpUpstreamSpec, Timeouts, tls};
-
-/// Vendors close connections that were idle for a minute or so; ours are gone before.
-const POOL_IDLE: Duration = Duration::from_secs(50);
 
 /// A vendor's API over HTTP/1.1, with a pool of connections of its own.
 ///
@@ -40,7 +33,7 @@ pub struct HttpUpstream {
     headers: OwnHeaders,
     timeouts: Timeouts,
     max_answer_bytes: usize,
-    client: Client<Connector, Full<Bytes>>,
+    pool: Arc<Pool>,
 }
 
 impl HttpUpstream {
@@ -71,11 +64,8 @@ impl HttpUpstream {
             tls::no_tls()?
         };
         let connector = Connector::new(tls, address.is_https(), spec.timeouts.connect);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_timer(TokioTimer::new())
-            .set_host(false)
-            .build(connector);
+        let origin = Uri::try_from(address.origin())
+            .map_err(|_| invalid("base_url names no usable host"))?;
         Ok(Self {
             descriptor: UpstreamDescriptor {
                 name,
@@ -86,18 +76,18 @@ impl HttpUpstream {
             headers,
             timeouts: spec.timeouts,
             max_answer_bytes: spec.max_answer_bytes,
-            client,
+            pool: Pool::new(connector, origin),
         })
     }
 
     async fn exchange(&self, call: ModelCall) -> Result<ModelReply, UpstreamError> {
         let request = self.request(call)?;
         let mut deadline = Deadline::start(self.timeouts);
-        let response = self.answer(request, &mut deadline).await?;
-        self.reply(response, deadline)
+        let (response, line) = self.answer(request, &mut deadline).await?;
+        self.reply(response, line, deadline)
     }
 
-    fn request(&self, call: ModelCall) -> Result<Request<Full<Bytes>>, UpstreamError> {
+    fn request(&self, call: ModelCall) -> Result<VendorRequest, UpstreamError> {
         if !self.descriptor.dialects.contains(&call.dialect) {
             let problem = format!("it does not speak {}", call.dialect.label());
             return Err(UpstreamError::NotConfigured(problem));
@@ -114,52 +104,54 @@ impl HttpUpstream {
     /// connector; the wait for the answer begins when the connection stands.
     async fn answer(
         &self,
-        mut request: Request<Full<Bytes>>,
+        mut request: VendorRequest,
         deadline: &mut Deadline,
-    ) -> Result<Response<Incoming>, UpstreamError> {
-        let mut connection = capture_connection(&mut request);
-        let mut answer = pin!(self.client.request(request));
-        let connected = async {
-            drop(connection.wait_for_connection_metadata().await);
-        };
-        let answered = tokio::select! {
-            biased;
-            answered = &mut answer => answered,
-            error = poll_fn(|context| deadline.poll(context)) => return Err(error),
-            () = connected => {
-                deadline.wait_for(Wait::Answer);
-                tokio::select! {
-                    biased;
-                    answered = &mut answer => answered,
-                    error = poll_fn(|context| deadline.poll(context)) => return Err(error),
-                }
-            }
-        };
-        deadline.came()?;
-        answered.map_err(|error| self.failure(&error))
-    }
-
-    fn failure(&self, error: &ClientError) -> UpstreamError {
-        let causes = || std::iter::successors(error.source(), |&cause| cause.source());
-        if causes().any(<dyn StdError>::is::<ConnectTimedOut>) {
-            return UpstreamError::ConnectTimeout {
-                limit_ms: milliseconds(self.timeouts.connect),
+    ) -> Result<(Response<Incoming>, Box<Line>), UpstreamError> {
+        loop {
+            let kept = self.pool.take();
+            let was_kept = kept.is_some();
+            let mut line = match kept {
+                Some(line) => line,
+                None => self.connected(deadline).await?,
+            };
+            deadline.wait_for(Wait::Answer);
+            let answered = tokio::select! {
+                biased;
+                answered = line.send(request) => answered,
+                error = poll_fn(|context| deadline.poll(context)) => return Err(error),
+            };
+            deadline.came()?;
+            let mut error = match answered {
+                Ok(response) => return Ok((response, line)),
+                Err(error) => error,
+            };
+            request = match error.take_message() {
+                // The vendor closed it while nobody used it, and has seen nothing of the request.
+                Some(unsent) if was_kept => unsent,
+                _ => return Err(UpstreamError::Broken(innermost(error.error()))),
             };
         }
-        // The innermost cause says what happened; the others only where.
-        let root = causes()
-            .last()
-            .map_or_else(|| error.to_string(), ToString::to_string);
-        if error.is_connect() {
-            UpstreamError::Unreachable(root)
-        } else {
-            UpstreamError::Broken(root)
-        }
+    }
+
+    async fn connected(&self, deadline: &mut Deadline) -> Result<Box<Line>, UpstreamError> {
+        let connected = tokio::select! {
+            biased;
+            connected = self.pool.connect() => connected,
+            error = poll_fn(|context| deadline.poll(context)) => return Err(error),
+        };
+        connected.map_err(|error| {
+            if causes(&*error).any(<dyn StdError>::is::<ConnectTimedOut>) {
+                let limit_ms = milliseconds(self.timeouts.connect);
+                return UpstreamError::ConnectTimeout { limit_ms };
+            }
+            UpstreamError::Unreachable(innermost(&*error))
+        })
     }
 
     fn reply(
         &self,
         response: Response<Incoming>,
+        line: Box<Line>,
         deadline: Deadline,
     ) -> Result<ModelReply, UpstreamError> {
         let (head, incoming) = response.into_parts();
@@ -177,10 +169,12 @@ impl HttpUpstream {
             return Err(UpstreamError::TooLong { limit });
         }
         drop_hop_by_hop(&mut headers);
+        let source = Source { incoming, line };
+        let pool = Arc::clone(&self.pool);
         Ok(ModelReply {
             status,
             headers,
-            body: ModelBody::stream(AnswerBody::new(incoming, deadline, bound)),
+            body: ModelBody::stream(AnswerBody::new(source, pool, deadline, bound)),
         })
     }
 }
@@ -203,6 +197,20 @@ impl fmt::Debug for HttpUpstream {
             .field("origin", &self.address.origin())
             .finish_non_exhaustive()
     }
+}
+
+/// What brought an error about, from the outside in.
+fn causes<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
+}
+
+/// The innermost cause says what happened; the others only where.
+fn innermost(error: &(dyn StdError + 'static)) -> String {
+    causes(error)
+        .last()
+        .map_or_else(String::new, ToString::to_string)
 }
 
 fn is_compressed(headers: &HeaderMap) -> bool {

@@ -1,6 +1,8 @@
 //! Requests and answers, byte by byte.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use abp_error::ErrorCode;
 use abp_testkit::{Cut, ExchangeEnd, FakeVendor, Reply, Script, VendorRequest, fixture};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::support::{KEY, call, spec, until, upstream};
 
@@ -114,6 +117,47 @@ async fn connections_are_used_again_but_not_after_an_abort() {
         .map(|seen| seen.connection)
         .collect();
     assert_eq!(connections, [0, 0, 0, 1]);
+}
+
+/// A vendor that closes every connection after its answer, without having said so; the channel says
+/// when one is closed.
+fn forgetful_vendor() -> (SocketAddr, UnboundedReceiver<()>) {
+    let (closed, closes) = unbounded_channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let mut head = [0; 4096];
+            let read = connection.read(&mut head).unwrap();
+            assert!(
+                head[..read].ends_with(b"{}"),
+                "the request comes in one piece"
+            );
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]";
+            connection.write_all(answer).unwrap();
+            drop(connection);
+            closed.send(()).unwrap();
+        }
+    });
+    (address, closes)
+}
+
+#[tokio::test]
+async fn a_connection_that_the_vendor_closed_is_not_used_again() {
+    let (address, mut closes) = forgetful_vendor();
+    let upstream = HttpUpstream::new(spec(format!("http://{address}"))).unwrap();
+    for closed_first in [true, false, true, false, true] {
+        let reply = upstream.send(call(Dialect::OpenAi, "{}")).await.unwrap();
+        if closed_first {
+            closes.recv().await.unwrap();
+        }
+        let answer = tokio::spawn(reply.body.collect(1 << 20)).await.unwrap();
+        assert_eq!(answer.unwrap(), "[]");
+        if !closed_first {
+            closes.recv().await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

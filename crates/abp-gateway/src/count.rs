@@ -29,7 +29,7 @@ impl Shared {
         ask: &Ask,
         scan: &Scan,
         choices: &[Choice],
-        mut tally: Tally,
+        mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         let Some(first) = choices.first() else {
             tally.close(Outcome::Failed, Some(ErrorCode::BackendModelNotFound));

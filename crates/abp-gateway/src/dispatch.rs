@@ -59,7 +59,7 @@ impl Shared {
         scan: &Scan,
         choices: &[Choice],
         tally: &mut Tally,
-    ) -> Result<Sent, Refusal> {
+    ) -> Result<Box<Sent>, Refusal> {
         let mut attempts = Attempts::default();
         let rounds = choices
             .iter()
@@ -118,7 +118,7 @@ impl Shared {
         choice: &Choice,
         tally: &mut Tally,
         attempts: &mut Attempts,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<Box<Sent>, Failure> {
         let name = choice.member.name();
         let Ok(slot) = Arc::clone(&choice.member.slots).try_acquire_owned() else {
             let message = format!("upstream {name} has as many requests as it may have");
@@ -153,7 +153,7 @@ impl Shared {
         planned: Planned,
         slot: OwnedSemaphorePermit,
         tally: &mut Tally,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<Box<Sent>, Failure> {
         let now = Instant::now();
         let name = choice.member.name();
         match sent {
@@ -166,18 +166,18 @@ impl Shared {
             Ok(reply) => {
                 tally.answered(reply.status.as_u16());
                 let wait = retry_after(&reply.headers, SystemTime::now());
-                let sent = Sent {
+                let sent = Box::new(Sent {
                     choice: choice.clone(),
                     planned,
                     reply,
                     slot,
-                };
+                });
                 if !is_retryable(sent.reply.status) {
                     choice.member.breaker().success(now);
                     return Ok(sent);
                 }
                 choice.member.breaker().failure(now, wait);
-                Err(Failure::Unwell(Box::new(sent), wait))
+                Err(Failure::Unwell(sent, wait))
             }
         }
     }
@@ -327,9 +327,9 @@ impl Attempts {
         self.exhausted || self.asked_to_wait.is_some_and(|wait| wait > LONGEST_WAIT)
     }
 
-    fn outcome(self) -> Result<Sent, Refusal> {
+    fn outcome(self) -> Result<Box<Sent>, Refusal> {
         match self.best {
-            Some(Failure::Unwell(sent, _)) => Ok(*sent),
+            Some(Failure::Unwell(sent, _)) => Ok(sent),
             Some(Failure::Refused(problem) | Failure::NoAnswer(problem)) => Err(problem),
             None => Err(Refusal::new(
                 ErrorCode::BackendModelNotFound,

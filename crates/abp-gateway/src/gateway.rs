@@ -12,8 +12,6 @@ use abp_emulation::{EmulationConfig, EmulationEngine};
 use abp_error::{AbpError, ErrorCode};
 use abp_store::{ExchangeLog, Reservation, Reserved, Store};
 use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
-use abp_translate::LedgerEntry;
-use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -21,6 +19,7 @@ use uuid::Uuid;
 use crate::ask::{Answer, Ask};
 use crate::dispatch::Sent;
 use crate::keep::{Continued, Pending};
+use crate::ledgers::Ledgers;
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Member, UpstreamRules, route, seed};
 use crate::scan::Scan;
@@ -70,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) log: ExchangeLog,
     pub(crate) metrics: Arc<MetricsCollector>,
+    pub(crate) ledgers: Ledgers,
     pub(crate) pending: Pending,
     /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
     pub(crate) tasks: Handle,
@@ -100,6 +100,7 @@ impl Gateway {
                 engine: EmulationEngine::new(settings.emulation.clone()),
                 log: store.exchange_log(),
                 store,
+                ledgers: Ledgers::default(),
                 pending: Pending::default(),
                 tasks: Handle::try_current().map_err(|error| {
                     AbpError::new(ErrorCode::Internal, "a gateway needs a runtime")
@@ -339,7 +340,7 @@ impl Shared {
         ask: &Ask,
         scan: &Scan,
         choices: &[Choice],
-        mut tally: Tally,
+        mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         if ask.operation == ModelOperation::CountTokens {
             return self.count_tokens(ask, scan, choices, tally).await;
@@ -348,14 +349,14 @@ impl Shared {
             Ok(()) => self.dispatch(ask, scan, choices, &mut tally).await,
             Err(problem) => Err(problem),
         };
-        let sent = match sent {
+        let mut sent = match sent {
             Ok(sent) => sent,
             Err(problem) => {
                 tally.close(Outcome::Failed, Some(problem.error.code()));
                 return Err(problem);
             }
         };
-        tally.account(&sent.planned.ledger, "request");
+        tally.account(std::mem::take(&mut sent.planned.ledger), "request");
         tally.emulated(headers::emulated(&sent.planned.emulation));
         let streams = scan.stream && sent.reply.status.is_success();
         if streams && is_streamed(ask, &sent) {
@@ -434,16 +435,6 @@ impl Shared {
 
     pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a ledger under its hash; most exchanges have one that is known already.
-    pub(crate) fn keep_ledger(&self, entries: &[LedgerEntry]) -> Option<[u8; 32]> {
-        if entries.is_empty() {
-            return None;
-        }
-        let json = serde_json::to_string(entries).ok()?;
-        let hash: [u8; 32] = Sha256::digest(&json).into();
-        self.log.keep_ledger(hash, &json).then_some(hash)
     }
 
     /// Puts what was really used in the place of what was reserved.

@@ -1,6 +1,8 @@
 //! Which headers go where. What is not on a list goes nowhere.
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use std::borrow::Cow;
+
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
@@ -8,18 +10,24 @@ use abp_core::{EmulationReport, ExecutionMode};
 use abp_translate::FidelityLevel;
 
 /// What of a caller's headers goes to an upstream of the same dialect.
-pub const FORWARDED: [&str; 7] = [
-    "accept",
-    "anthropic-beta",
-    "anthropic-version",
-    "idempotency-key",
-    "openai-beta",
-    "traceparent",
-    "tracestate",
+pub static FORWARDED: [HeaderName; 7] = [
+    ACCEPT,
+    HeaderName::from_static("anthropic-beta"),
+    HeaderName::from_static("anthropic-version"),
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("openai-beta"),
+    TRACE_PARENT,
+    TRACE_STATE,
 ];
 
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
+
 /// What of a caller's headers goes to an upstream of another dialect.
-const ALWAYS_FORWARDED: [&str; 2] = ["traceparent", "tracestate"];
+static ALWAYS_FORWARDED: [HeaderName; 2] = [TRACE_PARENT, TRACE_STATE];
+
+/// Room for what goes along and for what is added to it.
+const USUAL_HEADERS: usize = 16;
 
 /// What of an upstream's headers goes to the caller.
 const RETURNED: [&str; 6] = [
@@ -49,15 +57,15 @@ pub const CONSUMED: [&str; 9] = [
 
 /// What of a caller's headers goes along.
 pub(crate) fn forwarded(headers: &HeaderMap, same_dialect: bool) -> HeaderMap {
-    let names: &[&str] = if same_dialect {
+    let names: &[HeaderName] = if same_dialect {
         &FORWARDED
     } else {
         &ALWAYS_FORWARDED
     };
-    let mut kept = HeaderMap::new();
+    let mut kept = HeaderMap::with_capacity(USUAL_HEADERS);
     for name in names {
-        for value in headers.get_all(*name) {
-            kept.append(HeaderName::from_static(name), value.clone());
+        for value in headers.get_all(name) {
+            kept.append(name.clone(), value.clone());
         }
     }
     kept
@@ -65,7 +73,7 @@ pub(crate) fn forwarded(headers: &HeaderMap, same_dialect: bool) -> HeaderMap {
 
 /// What of an upstream's headers goes to a caller; `translated` where the body is another one.
 pub(crate) fn returned(headers: &HeaderMap, translated: bool) -> HeaderMap {
-    let mut kept = HeaderMap::new();
+    let mut kept = HeaderMap::with_capacity(USUAL_HEADERS);
     for (name, value) in headers {
         let listed = RETURNED.contains(&name.as_str())
             || RETURNED_FAMILIES
@@ -79,12 +87,26 @@ pub(crate) fn returned(headers: &HeaderMap, translated: bool) -> HeaderMap {
     kept
 }
 
+/// The headers by which clients say which conversation a request belongs to.
+static SESSION: [HeaderName; 3] = [
+    HeaderName::from_static("x-session-affinity"),
+    HeaderName::from_static("x-affinity"),
+    HeaderName::from_static("session_id"),
+];
+
 /// What tells one conversation from others.
 pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
-    ["x-session-affinity", "x-affinity", "session_id"]
+    SESSION
         .iter()
-        .find_map(|name| headers.get(*name)?.to_str().ok())
+        .find_map(|name| headers.get(name)?.to_str().ok())
 }
+
+pub(crate) const ERROR: HeaderName = HeaderName::from_static("x-abp-error");
+pub(crate) const RUN_ID: HeaderName = HeaderName::from_static("x-abp-run-id");
+pub(crate) const BACKEND: HeaderName = HeaderName::from_static("x-abp-backend");
+pub(crate) const MODE: HeaderName = HeaderName::from_static("x-abp-mode");
+const FIDELITY: HeaderName = HeaderName::from_static("x-abp-fidelity");
+const EMULATED: HeaderName = HeaderName::from_static("x-abp-emulated");
 
 /// How true an exchange was, as the headers tell it.
 pub(crate) struct Truth<'t> {
@@ -104,16 +126,21 @@ impl Truth<'_> {
             ExecutionMode::Mapped => "mapped",
         };
         let fidelity = match self.fidelity {
-            FidelityLevel::Lossless => "lossless".to_owned(),
-            FidelityLevel::LossyLabeled => format!("lossy;n={}", self.losses),
-            FidelityLevel::Unsupported => format!("unsupported;n={}", self.losses),
+            FidelityLevel::Lossless => Cow::Borrowed("lossless"),
+            FidelityLevel::LossyLabeled => Cow::Owned(format!("lossy;n={}", self.losses)),
+            FidelityLevel::Unsupported => Cow::Owned(format!("unsupported;n={}", self.losses)),
         };
-        insert(headers, "x-abp-run-id", &self.run_id.to_string());
-        insert(headers, "x-abp-backend", self.backend);
-        insert(headers, "x-abp-mode", mode);
-        insert(headers, "x-abp-fidelity", &fidelity);
+        let mut text = Uuid::encode_buffer();
+        insert(
+            headers,
+            RUN_ID,
+            self.run_id.as_hyphenated().encode_lower(&mut text),
+        );
+        insert(headers, BACKEND, self.backend);
+        headers.insert(MODE, HeaderValue::from_static(mode));
+        insert(headers, FIDELITY, &fidelity);
         if !self.emulated.is_empty() {
-            insert(headers, "x-abp-emulated", &self.emulated.join(","));
+            insert(headers, EMULATED, &self.emulated.join(","));
         }
     }
 }
@@ -129,12 +156,12 @@ pub(crate) fn emulated(report: &EmulationReport) -> Vec<String> {
 /// When to come again, in whole seconds and at least one.
 pub(crate) fn retry_after(headers: &mut HeaderMap, wait: std::time::Duration) {
     let seconds = wait.as_millis().div_ceil(1000).max(1);
-    insert(headers, RETRY_AFTER.as_str(), &seconds.to_string());
+    insert(headers, RETRY_AFTER, &seconds.to_string());
 }
 
 /// Sets a header; a value that no header can carry is left out.
-pub(crate) fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
+pub(crate) fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(HeaderName::from_static(name), value);
+        headers.insert(name, value);
     }
 }

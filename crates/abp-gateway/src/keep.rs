@@ -13,9 +13,10 @@ use abp_store::{KeptAnswer, ReasoningEntry};
 use abp_translate::{KeptReasoning, Recovered};
 use bytes::Bytes;
 
+use crate::Principal;
 use crate::ask::Ask;
 use crate::gateway::Shared;
-use crate::route::Choice;
+use crate::route::{Choice, Member};
 use crate::scan::Scan;
 use crate::tally::now;
 
@@ -61,8 +62,8 @@ pub(crate) enum Continued {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    principal: String,
-    upstream: String,
+    principal: Arc<Principal>,
+    member: Arc<Member>,
     vendor: Dialect,
     model: String,
     /// What the caller asked, where its answer is to be kept.
@@ -75,8 +76,8 @@ impl Keeper {
         let keeps_answers = scan.keep && ask.dialect.family() == WireFamily::Responses;
         Self {
             shared: Arc::clone(shared),
-            principal: ask.principal.id.clone(),
-            upstream: choice.member.name().to_owned(),
+            principal: Arc::clone(&ask.principal),
+            member: Arc::clone(&choice.member),
             vendor: choice.dialect,
             model: scan.model.clone(),
             request: keeps_answers.then(|| ask.body.clone()),
@@ -94,7 +95,7 @@ impl Keeper {
             .into_iter()
             .filter_map(|(call_id, kept)| {
                 Some(ReasoningEntry {
-                    principal: self.principal.clone(),
+                    principal: self.principal.id.clone(),
                     vendor: self.vendor.as_str().to_owned(),
                     model: self.model.clone(),
                     call_id,
@@ -168,8 +169,8 @@ impl Keeper {
     fn kept(&self, id: &str) -> KeptAnswer {
         KeptAnswer {
             id: id.to_owned(),
-            principal: self.principal.clone(),
-            upstream: self.upstream.clone(),
+            principal: self.principal.id.clone(),
+            upstream: self.member.name().to_owned(),
             native: true,
             model: self.model.clone(),
             created_at: now(),

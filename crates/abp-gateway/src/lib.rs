@@ -16,6 +16,7 @@ mod dispatch;
 mod gateway;
 mod headers;
 mod keep;
+mod ledgers;
 mod listing;
 mod principal;
 mod receipt;

@@ -72,9 +72,9 @@ impl Refusal {
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers::insert(&mut headers, "x-abp-error", self.error.code().as_str());
+        headers::insert(&mut headers, headers::ERROR, self.error.code().as_str());
         if let Some(run_id) = self.run_id {
-            headers::insert(&mut headers, "x-abp-run-id", &run_id.to_string());
+            headers::insert(&mut headers, headers::RUN_ID, &run_id.to_string());
         }
         if let Some(wait) = self.retry_after {
             headers::retry_after(&mut headers, wait);

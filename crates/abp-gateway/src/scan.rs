@@ -62,10 +62,10 @@ impl Scan {
             return Err(invalid("the body is not a JSON object"));
         }
         refuse_ambiguity(&tape)?;
-        refuse_direction(root)?;
+        let members = Members::of(root)?;
         let model = match model_of_route {
             Some(model) => model.to_owned(),
-            None => text(root, "model").ok_or_else(|| invalid("/model is missing"))?,
+            None => text(members.model).ok_or_else(|| invalid("/model is missing"))?,
         };
         let stream = match operation {
             ModelOperation::Generate { stream }
@@ -73,31 +73,76 @@ impl Scan {
             {
                 *stream
             }
-            ModelOperation::Generate { .. } => flag(root, "stream").unwrap_or(false),
+            ModelOperation::Generate { .. } => flag(members.stream).unwrap_or(false),
             ModelOperation::CountTokens | ModelOperation::Stored { .. } => false,
         };
-        let config = root
-            .get("generationConfig")
-            .or_else(|| root.get("generation_config"));
-        let limit = |names: &[&str]| names.iter().find_map(|name| count(root, name));
+        let of_config = |key: &str| count(members.config?.get(key));
+        let user = || text(members.user).or_else(|| text(members.metadata?.get("user_id")));
         Ok(Self {
             model,
             stream,
-            max_output: limit(&["max_completion_tokens", "max_output_tokens", "max_tokens"])
-                .or_else(|| count(config?, "maxOutputTokens")),
-            choices: count(root, "n")
-                .or_else(|| count(config?, "candidateCount"))
+            max_output: members
+                .limits
+                .into_iter()
+                .find_map(count)
+                .or_else(|| of_config("maxOutputTokens")),
+            choices: count(members.choices)
+                .or_else(|| of_config("candidateCount"))
                 .unwrap_or(1),
-            session: text(root, "prompt_cache_key").or_else(|| user(root)),
-            previous: text(root, "previous_response_id"),
-            keep: flag(root, "store").unwrap_or(true),
+            session: text(members.cache_key).or_else(user),
+            previous: text(members.previous),
+            keep: flag(members.store).unwrap_or(true),
         })
     }
 }
 
-fn user(root: View<'_>) -> Option<String> {
-    let metadata = root.get("metadata");
-    text(root, "user").or_else(|| text(metadata?, "user_id"))
+/// The members of a request that are looked at. Where one is given twice, the last one counts.
+#[derive(Default)]
+struct Members<'t> {
+    model: Option<View<'t>>,
+    stream: Option<View<'t>>,
+    /// How long an answer may be, the word that counts most first.
+    limits: [Option<View<'t>>; 3],
+    choices: Option<View<'t>>,
+    config: Option<View<'t>>,
+    cache_key: Option<View<'t>>,
+    user: Option<View<'t>>,
+    metadata: Option<View<'t>>,
+    previous: Option<View<'t>>,
+    store: Option<View<'t>>,
+}
+
+impl<'t> Members<'t> {
+    fn of(root: View<'t>) -> Result<Self, AbpError> {
+        let mut found = Self::default();
+        let [completion, output, plain] = &mut found.limits;
+        for (key, value) in root.entries() {
+            let key = key.as_str().unwrap_or_default();
+            let place = match key.as_ref() {
+                "model" => &mut found.model,
+                "stream" => &mut found.stream,
+                "max_completion_tokens" => &mut *completion,
+                "max_output_tokens" => &mut *output,
+                "max_tokens" => &mut *plain,
+                "n" => &mut found.choices,
+                "generationConfig" | "generation_config" => &mut found.config,
+                "prompt_cache_key" => &mut found.cache_key,
+                "user" => &mut found.user,
+                "metadata" => &mut found.metadata,
+                "previous_response_id" => &mut found.previous,
+                "store" => &mut found.store,
+                name if FORBIDDEN.contains(&name) => {
+                    let message = format!(
+                        "/{name} is not taken: where requests go is configured by the operator"
+                    );
+                    return Err(invalid(message));
+                }
+                _ => continue,
+            };
+            *place = Some(value);
+        }
+        Ok(found)
+    }
 }
 
 fn refuse_ambiguity(tape: &Tape<'_>) -> Result<(), AbpError> {
@@ -113,25 +158,16 @@ fn refuse_ambiguity(tape: &Tape<'_>) -> Result<(), AbpError> {
     Ok(())
 }
 
-fn refuse_direction(root: View<'_>) -> Result<(), AbpError> {
-    match FORBIDDEN.iter().find(|name| root.get(name).is_some()) {
-        Some(name) => Err(invalid(format!(
-            "/{name} is not taken: where requests go is configured by the operator"
-        ))),
-        None => Ok(()),
-    }
+fn text(member: Option<View<'_>>) -> Option<String> {
+    Some(member?.as_str()?.into_owned())
 }
 
-fn text(root: View<'_>, key: &str) -> Option<String> {
-    Some(root.get(key)?.as_str()?.into_owned())
+fn flag(member: Option<View<'_>>) -> Option<bool> {
+    member?.as_bool()
 }
 
-fn flag(root: View<'_>, key: &str) -> Option<bool> {
-    root.get(key)?.as_bool()
-}
-
-fn count(root: View<'_>, key: &str) -> Option<u64> {
-    root.get(key)?.as_u64()
+fn count(member: Option<View<'_>>) -> Option<u64> {
+    member?.as_u64()
 }
 
 fn invalid(problem: impl Into<String>) -> AbpError {

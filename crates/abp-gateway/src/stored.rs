@@ -66,8 +66,8 @@ impl Shared {
         };
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers::insert(&mut headers, "x-abp-backend", &kept.upstream);
-        headers::insert(&mut headers, "x-abp-mode", "mapped");
+        headers::insert(&mut headers, headers::BACKEND, &kept.upstream);
+        headers.insert(headers::MODE, HeaderValue::from_static("mapped"));
         Ok(Answer {
             status: StatusCode::OK,
             headers,
@@ -108,8 +108,8 @@ impl Shared {
             self.store.forget_answer(&principal.id, &kept.id).await?;
         }
         let mut headers = headers::returned(&reply.headers, false);
-        headers::insert(&mut headers, "x-abp-backend", &kept.upstream);
-        headers::insert(&mut headers, "x-abp-mode", "passthrough");
+        headers::insert(&mut headers, headers::BACKEND, &kept.upstream);
+        headers.insert(headers::MODE, HeaderValue::from_static("passthrough"));
         Ok(Answer {
             status: reply.status,
             headers,

@@ -20,7 +20,7 @@ use abp_translate::{
 use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderValue;
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
@@ -48,7 +48,7 @@ pub struct AnswerStream {
     way: Way,
     upstream: String,
     caller: Dialect,
-    tally: Option<Tally>,
+    tally: Option<Box<Tally>>,
     /// Fires when the caller has heard nothing for a while.
     silence: Option<(Pin<Box<Sleep>>, Duration)>,
     last_sign: Instant,
@@ -80,15 +80,15 @@ impl Shared {
         self: &Arc<Self>,
         ask: &Ask,
         scan: &Scan,
-        sent: Sent,
-        mut tally: Tally,
+        sent: Box<Sent>,
+        mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         let Sent {
             choice,
             planned,
             reply,
             slot,
-        } = sent;
+        } = *sent;
         let translated = planned.mode == ExecutionMode::Mapped;
         let mut headers = headers::returned(&reply.headers, translated);
         let form = form(ask);
@@ -100,7 +100,7 @@ impl Shared {
                 SseForm::JsonArray => "application/json",
             };
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            headers::insert(&mut headers, "cache-control", "no-cache");
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             let (from, to) = (choice.dialect, ask.dialect);
             let options = Options::default();
             let mut translator = ByteTranslator::new(from, to, &planned.exchange, form, &options)
@@ -379,7 +379,7 @@ impl AnswerStream {
             tally.used(usage);
         }
         if let Way::Mapped { translator, .. } = &self.way {
-            tally.account(&translator.ledger(), "answer");
+            tally.account(translator.ledger(), "answer");
         }
         match code {
             None => {

@@ -12,13 +12,14 @@ use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
 use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
-use abp_translate::{Action, FidelityLevel, Ledger, LedgerEntry, normalized_usage};
+use abp_translate::{Action, FidelityLevel, Ledger, normalized_usage};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::Principal;
 use crate::gateway::Shared;
+use crate::ledgers::Told;
 
 /// About how many bytes of a request or an answer make a token, where nobody counts them.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -43,7 +44,7 @@ pub(crate) struct Tally {
     reserved: bool,
     usage: Option<UsageNormalized>,
     /// What did not simply arrive, of request and answer.
-    entries: Vec<LedgerEntry>,
+    told: Vec<Told>,
     fidelity: FidelityLevel,
     losses: usize,
     /// The upstream has one more to do.
@@ -65,7 +66,7 @@ impl Tally {
         room: Room,
         dialect: Dialect,
         request: &[u8],
-    ) -> Self {
+    ) -> Box<Self> {
         let record = ExchangeRecord {
             run_id: Uuid::now_v7(),
             principal: principal.id.clone(),
@@ -97,7 +98,8 @@ impl Tally {
             emulated: Vec::new(),
             client_closed: false,
         };
-        Self {
+        // It goes through many hands until the exchange is over.
+        Box::new(Self {
             shared: Arc::clone(shared),
             principal: Arc::clone(principal),
             route: dialect.family(),
@@ -107,7 +109,7 @@ impl Tally {
             price: None,
             reserved: false,
             usage: None,
-            entries: Vec::new(),
+            told: Vec::new(),
             fidelity: FidelityLevel::Lossless,
             losses: 0,
             in_flight: None,
@@ -116,7 +118,7 @@ impl Tally {
             received: Sha256::new(),
             delivered: Sha256::new(),
             own: false,
-        }
+        })
     }
 
     pub(crate) fn run_id(&self) -> Uuid {
@@ -205,13 +207,12 @@ impl Tally {
     }
 
     /// What became of the parts of a document: the `request` or the `answer`.
-    pub(crate) fn account(&mut self, ledger: &Ledger, document: &'static str) {
+    pub(crate) fn account(&mut self, ledger: Ledger, document: &'static str) {
         self.fidelity = self.fidelity.max(ledger.fidelity());
         self.losses += ledger.losses().count();
-        let told = ledger.entries().iter();
+        let told = ledger.into_entries().into_iter();
         let told = told.filter(|entry| entry.action != Action::Kept && !entry.is_structure());
-        self.entries
-            .extend(told.map(|entry| placed(entry, document)));
+        self.told.extend(told.map(|entry| Told { document, entry }));
     }
 
     /// How true the exchange was so far, and how much was lost.
@@ -224,7 +225,7 @@ impl Tally {
     }
 
     /// The exchange is over.
-    pub(crate) fn close(mut self, outcome: Outcome, error: Option<ErrorCode>) {
+    pub(crate) fn close(mut self: Box<Self>, outcome: Outcome, error: Option<ErrorCode>) {
         self.settle(outcome, error);
     }
 
@@ -261,20 +262,20 @@ impl Tally {
         record.usage = (&usage).into();
         record.cost = cost;
         record.cost_is_estimate = estimated;
-        record.ledger = self.shared.keep_ledger(&self.entries);
-        let record = record.clone();
-        self.count(&record, &usage);
+        record.ledger = self.shared.ledgers.keep(&self.told, &self.shared.log);
+        permit.record(record);
+        drop(self.in_flight.take());
+        self.count(&usage);
         let tokens = tokens(&usage);
         self.principal.spend_tokens(tokens, Instant::now());
         let cost = cost.unwrap_or_default();
-        let run_id = record.run_id;
-        permit.record(record);
+        let run_id = self.record.run_id;
         self.shared
             .settle(&self.principal, run_id, self.reserved, cost, tokens);
     }
 
-    fn count(&mut self, record: &ExchangeRecord, usage: &UsageNormalized) {
-        drop(self.in_flight.take());
+    fn count(&self, usage: &UsageNormalized) {
+        let record = &self.record;
         let route = match (record.operation.as_str(), self.route) {
             ("generate", WireFamily::Chat) => RouteFamily::Chat,
             ("generate", WireFamily::Responses) => RouteFamily::Responses,
@@ -333,16 +334,6 @@ fn status(record: &ExchangeRecord) -> StatusClass {
         (_, 200..=299) => StatusClass::Broken,
         (_, 400..=499) => StatusClass::ClientError,
         _ => StatusClass::ServerError,
-    }
-}
-
-/// An entry under the document it is about: an exchange has two.
-fn placed(entry: &LedgerEntry, document: &str) -> LedgerEntry {
-    let place = |pointer: &Option<String>| pointer.as_ref().map(|at| format!("/{document}{at}"));
-    LedgerEntry {
-        source: place(&entry.source),
-        target: place(&entry.target),
-        ..entry.clone()
     }
 }
 

@@ -48,8 +48,8 @@ impl Shared {
         self: &Arc<Self>,
         ask: &Ask,
         scan: &Scan,
-        sent: Sent,
-        mut tally: Tally,
+        sent: Box<Sent>,
+        mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         let choice = sent.choice.clone();
         let keeper = Keeper::new(self, ask, scan, &choice);
@@ -87,7 +87,7 @@ impl Shared {
         &self,
         ask: &Ask,
         scan: &Scan,
-        sent: Sent,
+        sent: Box<Sent>,
         keeper: &Keeper,
         tally: &mut Tally,
     ) -> Result<Given, AbpError> {
@@ -96,7 +96,7 @@ impl Shared {
             planned,
             reply,
             slot,
-        } = sent;
+        } = *sent;
         let name = choice.member.name();
         let received = collect(name, reply.body).await?;
         let status = reply.status;
@@ -193,7 +193,7 @@ fn read(
     let options = Options::default();
     let done = translate_response_with(received, from, to, &planned.exchange, &options, look)
         .map_err(|error| unusable(choice.member.name(), &error))?;
-    tally.account(&done.ledger, "answer");
+    tally.account(done.ledger, "answer");
     if let Some(usage) = &seen.usage {
         tally.used(usage);
     }
@@ -244,7 +244,8 @@ fn starts_with(headers: &HeaderMap, kind: &str) -> bool {
     headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.trim_start().to_ascii_lowercase().starts_with(kind))
+        .and_then(|value| value.trim_start().get(..kind.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(kind))
 }
 
 /// Whose fault a vendor's error is.

@@ -85,6 +85,8 @@ impl App {
         response
     }
 
+    /// Whatever takes long to begin its answer is kept apart, in a box: a connection has room for the
+    /// largest of all answers in the making for as long as it is open, and moves it with every request.
     async fn answer(&self, route: Route, asked: Asked) -> Result<Reply, Refusal> {
         match route {
             Route::Health => Ok(pages::health().into()),
@@ -121,26 +123,26 @@ impl App {
             }
             Route::Receipt(id) => {
                 let principal = self.admit(&asked, false)?;
-                let receipt = pages::receipt(&self.gateway, &principal, &id).await?;
+                let receipt = Box::pin(pages::receipt(&self.gateway, &principal, &id)).await?;
                 Ok(receipt.into())
             }
             Route::Stored { id, action } => {
                 let principal = self.admit(&asked, false)?;
                 let stored = self.gateway.stored(&principal, &id, action, asked.query);
-                Ok(stored.await.into())
+                Ok(Box::pin(stored).await.into())
             }
             Route::Translate => {
                 self.admit(&asked, false)?;
                 check_body_kind(&asked.parts)?;
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-                Ok(pages::translate(body).await?.into())
+                Ok(Box::pin(pages::translate(body)).await?.into())
             }
             Route::Assist => {
                 let principal = self.admit(&asked, false)?;
                 check_body_kind(&asked.parts)?;
                 let assist = self.assist.as_ref().ok_or_else(nothing)?;
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-                assist.answer(&principal, &asked.parts.headers, &body).await
+                Box::pin(assist.answer(&principal, &asked.parts.headers, &body)).await
             }
             Route::Mcp(place) => {
                 let principal = self.admit(&asked, false)?;
@@ -150,7 +152,7 @@ impl App {
                 }
                 let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
                 let body = body::read(asked.incoming, limit, self.body_deadline).await?;
-                let answered = mcp.answer(place, &principal, asked.parts, body).await?;
+                let answered = Box::pin(mcp.answer(place, &principal, asked.parts, body)).await?;
                 Ok(answered.into())
             }
             Route::Vendor {
@@ -173,7 +175,7 @@ impl App {
                     body,
                     on_loss,
                 };
-                Ok(self.gateway.exchange(ask).await.into())
+                Ok(Box::pin(self.gateway.exchange(ask)).await.into())
             }
         }
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use abp_error::ErrorCode;
 use abp_gateway::{CallerKeys, Principal, Refusal, current_time};
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 
 /// How many wrong keys a peer may send before it has to wait.
 const PATIENCE: u32 = 20;
@@ -79,14 +79,14 @@ impl Doorkeeper {
 
 /// The key in the headers.
 fn credential(headers: &HeaderMap) -> Option<&str> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text(AUTHORIZATION.as_str()).and_then(|value| {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let bearer = text(AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
     bearer
-        .or_else(|| text("x-api-key"))
-        .or_else(|| text("x-goog-api-key"))
+        .or_else(|| text(HeaderName::from_static("x-api-key")))
+        .or_else(|| text(HeaderName::from_static("x-goog-api-key")))
 }
 
 /// Splits a query into the key in it and the rest, which is what may be seen.

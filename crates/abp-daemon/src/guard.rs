@@ -20,7 +20,7 @@ pub(crate) struct Allowed {
 impl Allowed {
     /// Names besides the local ones; `bound` is the address the server has.
     pub(crate) fn new(hosts: &[String], origins: &[String], bound: IpAddr) -> Self {
-        let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let mut hosts = hosts.to_vec();
         hosts.extend(LOCAL.map(str::to_owned));
         if !bound.is_unspecified() {
             hosts.push(match bound {
@@ -30,10 +30,7 @@ impl Allowed {
         }
         Self {
             hosts,
-            origins: origins
-                .iter()
-                .map(|origin| origin.to_ascii_lowercase())
-                .collect(),
+            origins: origins.to_vec(),
         }
     }
 
@@ -44,11 +41,11 @@ impl Allowed {
         let Some(origin) = origins.next() else {
             return Ok(());
         };
-        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        let origin = origin.to_str().unwrap_or_default();
         let own = origin
             .split_once("://")
-            .is_some_and(|(_, rest)| rest == host);
-        if origins.next().is_none() && (own || self.origins.contains(&origin)) {
+            .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(host));
+        if origins.next().is_none() && (own || is_listed(&self.origins, origin)) {
             return Ok(());
         }
         Err(Refusal::new(
@@ -57,7 +54,7 @@ impl Allowed {
         ))
     }
 
-    fn host(&self, parts: &Parts) -> Result<String, Refusal> {
+    fn host<'p>(&self, parts: &'p Parts) -> Result<&'p str, Refusal> {
         let denied = |what: &str| Refusal::new(ErrorCode::OriginDenied, what);
         let mut hosts = parts.headers.get_all(HOST).iter();
         let host = hosts
@@ -66,22 +63,26 @@ impl Allowed {
         if hosts.next().is_some() {
             return Err(denied("there are two host headers"));
         }
-        let host = host.to_str().unwrap_or_default().to_ascii_lowercase();
+        let host = host.to_str().unwrap_or_default();
         if let Some(authority) = parts.uri.authority()
-            && !authority.as_str().eq_ignore_ascii_case(&host)
+            && !authority.as_str().eq_ignore_ascii_case(host)
         {
             return Err(denied("the address and the host header differ"));
         }
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => &host,
+            _ => host,
         };
-        if self.hosts.iter().any(|allowed| allowed == name) {
+        if is_listed(&self.hosts, name) {
             Ok(host)
         } else {
             Err(denied("the server is not known under this host's name"))
         }
     }
+}
+
+fn is_listed(list: &[String], name: &str) -> bool {
+    list.iter().any(|listed| listed.eq_ignore_ascii_case(name))
 }
 
 /// Refuses a body that is no plain JSON. A page of another origin cannot send such a body unasked.

@@ -11,7 +11,7 @@ use abp_translate::{
     translate_stream,
 };
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ pub(crate) fn protocol() -> Answer {
             "when": "the upstream speaks the dialect of the route and the model keeps its name",
             "request_body": "byte for byte",
             "response_body": "byte for byte; an answer that breaks off is followed by an error event",
-            "request_headers_forwarded": FORWARDED,
+            "request_headers_forwarded": FORWARDED.each_ref().map(HeaderName::as_str),
         },
         "mapped": {
             "when": "otherwise",

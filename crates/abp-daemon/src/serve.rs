@@ -242,7 +242,8 @@ impl Server {
                 Some(TlsAcceptorDebug(acceptor)) => {
                     let handshake = tokio::time::timeout(deadlines.head, acceptor.accept(stream));
                     if let Ok(Ok(stream)) = handshake.await {
-                        connection(stream, app, peer, deadlines, ends).await;
+                        // Connections without TLS, most of them, need not have room for it.
+                        Box::pin(connection(stream, app, peer, deadlines, ends)).await;
                     }
                 }
             }

@@ -170,17 +170,21 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
     }
 }
 
-/// The longest name of a header that matters here.
-const LONGEST_NAME: usize = "transfer-encoding".len();
+/// The headers that say how long a body is.
+const FRAMING: [&[u8]; 2] = [b"content-length:", b"transfer-encoding:"];
+
+/// As much of a line as has to be seen to know such a header.
+const LINE_START: usize = "transfer-encoding:".len();
 
 /// Reads a head without making anything of it.
 #[derive(Debug, Default)]
 struct HeadScan {
-    previous: u8,
-    /// How many bytes of the line were read, without its end.
-    line: usize,
     /// The start of the line, in small letters.
-    name: [u8; LONGEST_NAME],
+    start: [u8; LINE_START],
+    /// How many bytes of the line were read.
+    length: usize,
+    /// The last of them.
+    last: Option<u8>,
     begun: bool,
     /// The length of the body was given.
     framed: bool,
@@ -196,34 +200,40 @@ enum Scanned {
 
 impl HeadScan {
     fn scan(&mut self, bytes: &[u8]) -> Scanned {
-        for &byte in bytes {
-            match byte {
-                b'\n' if self.previous != b'\r' => return Scanned::Ambiguous,
-                // Empty lines before a request are allowed.
-                b'\n' if self.line == 0 && self.begun => return Scanned::Complete,
-                b'\n' => {
-                    self.begun |= self.line > 0;
-                    self.line = 0;
-                }
-                b'\r' => {}
-                b':' if self.frames_twice() => return Scanned::Ambiguous,
-                other => {
-                    if let Some(place) = self.name.get_mut(self.line) {
-                        *place = other.to_ascii_lowercase();
-                    }
-                    self.line += 1;
-                }
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            self.take(line);
+            if self.last != Some(b'\r') || self.frames_twice() {
+                return Scanned::Ambiguous;
             }
-            self.previous = byte;
+            // Empty lines before a request are allowed.
+            let is_empty = self.length == 1;
+            if is_empty && self.begun {
+                return Scanned::Complete;
+            }
+            self.begun |= !is_empty;
+            (self.length, self.last) = (0, None);
+            rest = after.get(1..).unwrap_or_default();
         }
+        self.take(rest);
         Scanned::Going
     }
 
-    /// At a colon: whether the line says how long the body is, and an earlier one did.
+    /// Goes on with a line.
+    fn take(&mut self, more: &[u8]) {
+        let room = self.start.get_mut(self.length..).unwrap_or_default();
+        for (place, byte) in room.iter_mut().zip(more) {
+            *place = byte.to_ascii_lowercase();
+        }
+        self.length += more.len();
+        self.last = more.last().copied().or(self.last);
+    }
+
+    /// At the end of a line: whether it says how long the body is, and an earlier one did.
     fn frames_twice(&mut self) -> bool {
-        let name = self.name.get(..self.line).unwrap_or_default();
-        self.line += 1;
-        let frames = name == b"content-length" || name == b"transfer-encoding";
+        let start = self.start.get(..self.length).unwrap_or(&self.start);
+        let frames = FRAMING.iter().any(|name| start.starts_with(name));
         let twice = frames && self.framed;
         self.framed |= frames;
         twice

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::fleet::Fleet;
@@ -24,7 +23,7 @@ pub struct McpScope {
     /// The connections for clients without a handshake, the one used last at the end.
     fleets: Mutex<Vec<(FleetKey, Arc<Fleet>)>>,
     agreed: Mutex<Option<Arc<Negotiation>>>,
-    calls: AtomicU64,
+    /// Who decides about tools, besides what is configured.
     pub(super) tools: Option<ToolDesk>,
 }
 
@@ -79,12 +78,6 @@ impl McpScope {
         lock(&self.agreed).clone()
     }
 
-    /// How many tools were called, whatever came of it.
-    #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
     /// Closes the connections that are shared. Those of sessions with a handshake close with them.
     pub fn close(&self) {
         lock(&self.fleets).clear();
@@ -92,10 +85,6 @@ impl McpScope {
 
     pub(super) fn agreed(&self, negotiation: &Arc<Negotiation>) {
         *lock(&self.agreed) = Some(Arc::clone(negotiation));
-    }
-
-    pub(super) fn called(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The shared connections for a client without a handshake.

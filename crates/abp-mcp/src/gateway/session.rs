@@ -122,9 +122,6 @@ impl GatewaySession {
 
     async fn answer(&self, call: ServedCall, client: ClientHandle) -> McpAnswer {
         let fleet = self.fleet(&call.agreement.client, call.agreement.version);
-        if call.method == Method::ToolsCall {
-            self.scope.called();
-        }
         match call.method {
             Method::ToolsList
             | Method::PromptsList

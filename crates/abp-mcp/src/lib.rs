@@ -16,7 +16,7 @@
 //!
 //! - A [`McpSession`] answers a client; [`serve_lines`] and [`McpHttp`] carry its messages.
 //! - An [`McpUpstream`] is a connection with a server, over pipes or HTTP.
-//! - A [`McpGateway`] shows many servers as one.
+//! - A [`McpGateway`] shows many servers as one, and fills in what its [`Emulations`] allow.
 //!
 //! A transport reads bytes into a [`Message`] and hands it to a lifecycle:
 //!

@@ -49,7 +49,9 @@ async fn sample(models: &Gateway, key: &str, request: &SampleRequest) -> Result<
         let why = text(&document, "/error/message");
         return Err(why.unwrap_or_else(|| format!("the model answers {}", answer.status)));
     }
-    read(&document).ok_or_else(|| "the model's answer has no words".to_owned())
+    let record = answer.headers.get("x-abp-run-id");
+    let record = record.and_then(|id| Some(id.to_str().ok()?.to_owned()));
+    read(&document, record).ok_or_else(|| "the model's answer has no words".to_owned())
 }
 
 fn document(request: &SampleRequest) -> Value {
@@ -96,7 +98,7 @@ fn part(part: &SamplePart) -> Value {
     }
 }
 
-fn read(answer: &Value) -> Option<Sample> {
+fn read(answer: &Value, record: Option<String>) -> Option<Sample> {
     let parts = answer.get("content")?.as_array()?.iter();
     let words: Vec<_> = parts
         .filter_map(|part| part.get("text")?.as_str())
@@ -109,6 +111,7 @@ fn read(answer: &Value) -> Option<Sample> {
             "stop_sequence" => SampleStop::StopSequence,
             _ => SampleStop::EndTurn,
         },
+        record,
     })
 }
 

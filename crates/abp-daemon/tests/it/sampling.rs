@@ -147,6 +147,11 @@ fn servers_sample_within_the_limits_of_a_key() {
         );
         let sample = &answer["result"]["structuredContent"]["q0"];
         assert_eq!(sample["content"]["text"], words);
+        let record = sample["_meta"][EMULATED]["record"]
+            .as_str()
+            .expect("a record");
+        let receipt = stage.lab.get(&format!("/v1/receipts/{record}"));
+        assert_eq!(receipt.status, 200, "{}", receipt.text());
         assert_eq!(
             (&sample["model"], &sample["stopReason"]),
             (&json!("mock"), &json!(stop))

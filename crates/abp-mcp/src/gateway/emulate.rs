@@ -114,18 +114,16 @@ impl Emulator {
 /// What is filled in for one client.
 pub(super) struct Filling {
     emulator: Arc<Emulator>,
-    sampling: Option<Sampling>,
-    roots: Option<Vec<PathBuf>>,
-    forms: Option<PreparedAnswers>,
+    stand_ins: Vec<Arc<StandIn>>,
     /// What servers are told that they can ask for.
     pub(super) declared: ClientCapabilities,
 }
 
-/// What answers a question in the place of a client.
-pub(super) enum StandIn<'a> {
-    Model(&'a Sampling),
-    Roots(&'a [PathBuf]),
-    Forms(&'a PreparedAnswers),
+/// What answers questions in the place of a client.
+pub(super) enum StandIn {
+    Model(Sampling),
+    Roots(Vec<PathBuf>),
+    Forms(PreparedAnswers),
 }
 
 impl Filling {
@@ -136,43 +134,32 @@ impl Filling {
         own_roots: Option<&[PathBuf]>,
     ) -> Self {
         let rules = &emulator.rules;
-        let lacks = |flag| !client.declares(flag);
-        let sampling = emulator.sampling.as_ref();
-        let sampling = sampling.filter(|_| lacks(ClientFlag::Sampling)).cloned();
-        let roots = rules.roots.as_deref().filter(|_| lacks(ClientFlag::Roots));
+        let roots = rules.roots.as_deref();
         let roots = roots.map(|configured| own_roots.unwrap_or(configured).to_vec());
-        let forms = rules.elicitation.as_ref();
-        let forms = forms
-            .filter(|_| lacks(ClientFlag::ElicitationForm))
-            .cloned();
-        let filled = [
-            sampling.as_ref().map(|_| ClientFlag::Sampling),
-            roots.as_ref().map(|_| ClientFlag::Roots),
-            forms.as_ref().map(|_| ClientFlag::ElicitationForm),
+        let allowed = [
+            emulator.sampling.clone().map(StandIn::Model),
+            roots.map(StandIn::Roots),
+            rules.elicitation.clone().map(StandIn::Forms),
         ];
+        let needed = allowed.into_iter().flatten();
+        let needed = needed.filter(|one| !client.declares(one.flag()));
+        let stand_ins: Vec<_> = needed.map(Arc::new).collect();
         let passed_on = &emulator.routing.client_flags;
         let native = client.flags().intersection(passed_on).copied();
         // Alone it would mean forms; each mode brings it along.
         let native = native.filter(|flag| *flag != ClientFlag::Elicitation);
+        let filled = stand_ins.iter().map(|one| one.flag());
         Self {
-            declared: ClientCapabilities::of(native.chain(filled.into_iter().flatten())),
-            sampling,
-            roots,
-            forms,
+            declared: ClientCapabilities::of(native.chain(filled)),
+            stand_ins,
             emulator,
         }
     }
 
     /// What answers a question in the place of the client; `None` where the client does.
-    pub(super) fn stand_in(&self, method: Method, params: Option<&str>) -> Option<StandIn<'_>> {
-        match method {
-            Method::CreateMessage => self.sampling.as_ref().map(StandIn::Model),
-            Method::RootsList => self.roots.as_deref().map(StandIn::Roots),
-            // Nobody but a person goes to an address.
-            Method::Elicit if json::member(params, "mode").as_deref() == Some("url") => None,
-            Method::Elicit => self.forms.as_ref().map(StandIn::Forms),
-            _ => None,
-        }
+    pub(super) fn stand_in(&self, method: Method, params: Option<&str>) -> Option<Arc<StandIn>> {
+        let mut stand_ins = self.stand_ins.iter();
+        stand_ins.find(|one| one.answers(method, params)).cloned()
     }
 
     /// How often lists are looked at.
@@ -187,12 +174,31 @@ impl Filling {
     }
 }
 
-impl StandIn<'_> {
+impl StandIn {
+    const fn flag(&self) -> ClientFlag {
+        match self {
+            Self::Model(_) => ClientFlag::Sampling,
+            Self::Roots(_) => ClientFlag::Roots,
+            Self::Forms(_) => ClientFlag::ElicitationForm,
+        }
+    }
+
     const fn emulation(&self) -> Emulation {
         match self {
             Self::Model(_) => Emulation::Sampling,
             Self::Roots(_) => Emulation::Roots,
             Self::Forms(_) => Emulation::Elicitation,
+        }
+    }
+
+    fn answers(&self, method: Method, params: Option<&str>) -> bool {
+        match self {
+            Self::Model(_) => method == Method::CreateMessage,
+            Self::Roots(_) => method == Method::RootsList,
+            // Nobody but a person goes to an address.
+            Self::Forms(_) => {
+                method == Method::Elicit && json::member(params, "mode").as_deref() != Some("url")
+            }
         }
     }
 
@@ -292,22 +298,16 @@ pub(super) fn labelled(result: String, emulations: impl IntoIterator<Item = Emul
 }
 
 /// Begins an object with the `_meta` that says how an answer came about.
-fn begin_labelled(out: &mut Writer, emulation: Emulation, ignored: &[&str]) {
+fn begin_labelled(out: &mut Writer, label: &str) {
     out.begin_object();
     out.key(META);
     out.begin_object();
     out.key(EMULATED);
-    out.begin_object();
-    out.key("by");
-    out.string(emulation.as_str());
-    if !ignored.is_empty() {
-        out.key("ignored");
-        out.begin_array();
-        for member in ignored {
-            out.string(member);
-        }
-        out.end_array();
-    }
+    out.raw(label);
     out.end_object();
-    out.end_object();
+}
+
+/// The label of an answer about which there is nothing more to say.
+fn plain_label(emulation: Emulation) -> String {
+    json::object(&[("by", emulation.as_str())])
 }

@@ -313,8 +313,8 @@ impl Fleet {
             return;
         };
         let stand_in = self.filling.stand_in(ask.method, ask.params.as_deref());
-        if stand_in.is_some() {
-            self.fill_in(slot, upstream, ask, during);
+        if let Some(stand_in) = stand_in {
+            self.fill_in(slot, upstream, ask, stand_in, during);
             return;
         }
         let asks = self.with_route(slot, during, |route| route.asks.clone());
@@ -336,25 +336,25 @@ impl Fleet {
     /// Answers a question in the place of the client, for as long as the request that it is about goes
     /// on.
     fn fill_in(
-        self: &Arc<Self>,
-        slot: &Arc<Slot>,
+        &self,
+        slot: &Slot,
         upstream: McpUpstream,
         ask: Ask,
+        stand_in: Arc<StandIn>,
         during: Option<&RequestId>,
     ) {
         let used = self.with_route(slot, during, |route| Arc::clone(&route.used));
-        let (fleet, slot, of_request) = (Arc::clone(self), Arc::clone(slot), used.clone());
+        let (server, of_request) = (slot.server.name.clone(), used.clone());
         let answering = tokio::spawn(async move {
             let params = ask.params.as_deref();
-            let answer = match (fleet.filling.stand_in(ask.method, params), of_request) {
-                (None, _) => McpAnswer::internal("nobody answers this"),
+            let answer = match (&*stand_in, of_request) {
                 // What nobody asked for is not paid for.
-                (Some(StandIn::Model(_)), None) => {
+                (StandIn::Model(_), None) => {
                     McpAnswer::internal("servers sample only while they serve a request")
                 }
-                (Some(stand_in), used) => {
+                (stand_in, used) => {
                     let used = used.unwrap_or_default();
-                    stand_in.answer(&slot.server.name, params, &used).await
+                    stand_in.answer(&server, params, &used).await
                 }
             };
             upstream.answer(&ask.id, &answer).await;

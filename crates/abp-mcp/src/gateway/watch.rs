@@ -224,7 +224,7 @@ impl Watching {
                 let params = json::object(&[("uri", &uri)]);
                 let answer = subscribing.subscribe(Some(&params)).await;
                 if let McpAnswer::Refused(why) = answer {
-                    tracing::warn!(target: "abp.mcp", uri, %why, "a resource is not watched");
+                    tracing::debug!(target: "abp.mcp", uri, %why, "a resource is not watched");
                 }
             }
         });

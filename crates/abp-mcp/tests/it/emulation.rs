@@ -29,6 +29,7 @@ fn model() -> (Sampler, Arc<Mutex<Vec<SampleRequest>>>) {
                 text: format!("I am {}", request.model),
                 model: request.model,
                 stop: SampleStop::EndTurn,
+                record: Some("7".to_owned()),
             })
         })
     });
@@ -224,8 +225,9 @@ async fn sampling_follows_wishes_within_limits_or_says_why_not() {
         let heard = client.questioned("ask", &[wishes]).await;
         let answer = &heard["structuredContent"]["q0"];
         assert_eq!(answer["model"], "large-1", "{heard}");
-        let ignored = json!(["includeContext", "modelPreferences priorities"]);
-        assert_eq!(answer["_meta"][EMULATED]["ignored"], ignored);
+        let ignored = ["includeContext", "modelPreferences priorities"];
+        let label = json!({ "by": "sampling", "record": "7", "ignored": ignored });
+        assert_eq!(answer["_meta"][EMULATED], label);
         let request = asked.lock().unwrap().pop().unwrap();
         assert_eq!(
             (
@@ -354,6 +356,42 @@ async fn sampling_ends_with_its_request() {
         reached(&began).await;
         client.cancel(id).await;
         reached(&ended).await;
+    }
+}
+
+/// What is offered is what servers have, and what is filled in where that is allowed.
+#[tokio::test]
+async fn servers_are_shown_with_more_only_where_that_is_allowed() {
+    if !has_python() {
+        return;
+    }
+    let has = json!({
+        "capabilities": { "tools": {}, "resources": {} },
+        "resources": { "doc://a": "a" },
+    });
+    let all = json!({
+        "resources": { "subscribe": true, "listChanged": true },
+        "tools": { "listChanged": true },
+    });
+    for (emulations, offered) in [
+        (Emulations::default(), has["capabilities"].clone()),
+        (everything(), all),
+    ] {
+        let mut stage = Stage::new();
+        stage.server_with("one", Era::Legacy, "lines", "", &has);
+        let gateway = stage.emulating(emulations.clone(), None);
+        let is_off = emulations == Emulations::default();
+        for era in ERAS {
+            let mut client = Client::open(&gateway, era, json!({})).await;
+            assert_eq!(client.offered().await, offered, "{era:?}");
+            if era == Era::Legacy {
+                let subscribed = client
+                    .ask("resources/subscribe", json!({ "uri": "doc://a" }))
+                    .await;
+                let code = subscribed["error"]["code"].as_i64();
+                assert_eq!(code, is_off.then_some(-32601), "{subscribed}");
+            }
+        }
     }
 }
 

@@ -161,6 +161,8 @@ pub(crate) struct Client {
     pub(crate) notices: Vec<Value>,
     /// What it was asked.
     pub(crate) asked: Vec<Value>,
+    /// The answer to its handshake.
+    opened: Value,
 }
 
 impl Client {
@@ -186,6 +188,7 @@ impl Client {
             last_id: 0,
             notices: Vec::new(),
             asked: Vec::new(),
+            opened: Value::Null,
         };
         if era == Era::Legacy {
             let params = json!({
@@ -194,11 +197,21 @@ impl Client {
                 "clientInfo": { "name": "test", "version": "1" },
             });
             let opened = client.ask("initialize", params).await;
-            assert!(opened["result"].is_object(), "{opened}");
+            client.opened = opened["result"].clone();
+            assert!(client.opened.is_object(), "{opened}");
             let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
             client.lines.send(&ready).await;
         }
         client
+    }
+
+    /// What it is told that it can use.
+    pub(crate) async fn offered(&mut self) -> Value {
+        let told = match self.era {
+            Era::Legacy => self.opened.clone(),
+            Era::Modern => self.ask("server/discover", json!({})).await["result"].clone(),
+        };
+        told["capabilities"].clone()
     }
 
     /// Sends a request, without waiting for what comes of it.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use abp_json::{View, Writer};
 
-use super::{begin_labelled, json};
+use super::{begin_labelled, json, plain_label};
 use crate::negotiate::Emulation;
 
 /// What is known of a field and can be held against an answer. A schema that says more is not filled in.
@@ -50,7 +50,7 @@ impl PreparedAnswers {
     pub(super) fn fill_in(&self, server: &str, params: Option<&str>) -> String {
         let content = json::read(params, |params| self.content(server, params));
         let mut out = Writer::default();
-        begin_labelled(&mut out, Emulation::Elicitation, &[]);
+        begin_labelled(&mut out, &plain_label(Emulation::Elicitation));
         out.key("action");
         match content.flatten() {
             Some(content) => {

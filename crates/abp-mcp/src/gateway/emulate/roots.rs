@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use abp_json::Writer;
 
-use super::begin_labelled;
+use super::{begin_labelled, plain_label};
 use crate::negotiate::Emulation;
 
 /// The result of `roots/list`.
 pub(super) fn result(roots: &[PathBuf]) -> String {
     let mut out = Writer::default();
-    begin_labelled(&mut out, Emulation::Roots, &[]);
+    begin_labelled(&mut out, &plain_label(Emulation::Roots));
     out.key("roots");
     out.begin_array();
     for root in roots {

@@ -83,6 +83,8 @@ pub struct Sample {
     pub model: String,
     /// Why it ended.
     pub stop: SampleStop,
+    /// What the exchange is recorded as.
+    pub record: Option<String>,
 }
 
 /// Why a model ended.
@@ -164,7 +166,7 @@ fn rejected(message: String) -> McpAnswer {
 
 fn result(sample: &Sample, ignored: &[&str]) -> String {
     let mut out = Writer::default();
-    begin_labelled(&mut out, Emulation::Sampling, ignored);
+    begin_labelled(&mut out, &label(sample, ignored));
     out.key("role");
     out.string("assistant");
     out.key("content");
@@ -177,6 +179,28 @@ fn result(sample: &Sample, ignored: &[&str]) -> String {
         SampleStop::StopSequence => "stopSequence",
         SampleStop::MaxTokens => "maxTokens",
     });
+    out.end_object();
+    out.into_text()
+}
+
+/// Says who answered, where that is recorded, and what was ignored.
+fn label(sample: &Sample, ignored: &[&str]) -> String {
+    let mut out = Writer::default();
+    out.begin_object();
+    out.key("by");
+    out.string(Emulation::Sampling.as_str());
+    if let Some(record) = &sample.record {
+        out.key("record");
+        out.string(record);
+    }
+    if !ignored.is_empty() {
+        out.key("ignored");
+        out.begin_array();
+        for member in ignored {
+            out.string(member);
+        }
+        out.end_array();
+    }
     out.end_object();
     out.into_text()
 }

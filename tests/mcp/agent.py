@@ -103,13 +103,13 @@ def call(client, tool, words):
 
 
 def do(line, ctx, clients):
+    ctx.emit("assistant_message", text="now: " + line)
     verb, _, rest = line.partition(" ")
     if verb == "knock":
         return knock(ctx.mcp)
     if verb == "leak":
         return leak(ctx, ctx.mcp["headers"]["authorization"].split()[1])
     if verb == "wait":
-        ctx.emit("assistant_message", text="waiting")
         return ctx.cancel.wait(60)
     era = rest if verb == "list" else verb
     client = clients.get(era) or clients.setdefault(era, Client(ctx.mcp, era))

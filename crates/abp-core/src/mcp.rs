@@ -81,7 +81,7 @@ pub enum McpProtocolEra {
 pub struct McpToolReport {
     /// What its server calls it.
     pub name: String,
-    /// Calls that reached the server.
+    /// Calls that were let through to the server.
     pub calls: u64,
     /// Those of them that ended in an error.
     pub failed: u64,

@@ -109,7 +109,7 @@ pub(super) async fn named(
         return refused;
     }
     let answer = run(fleet, parked, &found.slot, &request, changes).await;
-    desk.called(&tool, &answer);
+    desk.answered(&tool, &answer);
     answer
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use abp_json::Writer;
+use abp_json::{View, Writer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::json;
@@ -38,7 +38,7 @@ pub struct ToolQuestion {
 /// How often a tool was called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolTally {
-    /// Calls that reached the server.
+    /// Calls that were let through.
     pub calls: u64,
     /// Those of them that ended in an error.
     pub failed: u64,
@@ -70,7 +70,8 @@ impl ToolDesk {
         (self.rules.shows)(tool)
     }
 
-    /// Whether a tool may be called; the answer to its caller where it may not.
+    /// Whether a tool may be called, which then counts as one call, however it ends; the answer to its
+    /// caller where it may not.
     pub(super) async fn admit(&self, tool: &ServerTool) -> Result<(), McpAnswer> {
         let (answer, answered) = oneshot::channel();
         let question = ToolQuestion {
@@ -82,23 +83,29 @@ impl ToolDesk {
             Ok(()) => answered.await.unwrap_or_else(|_| nobody()),
             Err(_) => nobody(),
         };
-        decided.map_err(|why| {
-            self.count(tool, |tally| tally.refused += 1);
-            refused(&why)
-        })
+        match decided {
+            Ok(()) => {
+                self.count(tool, |tally| tally.calls += 1);
+                Ok(())
+            }
+            Err(why) => {
+                self.count(tool, |tally| tally.refused += 1);
+                Err(refused(&why))
+            }
+        }
     }
 
-    pub(super) fn called(&self, tool: &ServerTool, answer: &McpAnswer) {
+    /// A tool that was called answered.
+    pub(super) fn answered(&self, tool: &ServerTool, answer: &McpAnswer) {
         let has_failed = match answer {
             McpAnswer::Result(result) => json::read(Some(result), |result| {
-                result.get("isError").and_then(abp_json::View::as_bool) == Some(true)
+                result.get("isError").and_then(View::as_bool)
             }),
-            McpAnswer::Refused(_) | McpAnswer::Error(_) => Some(true),
+            McpAnswer::Refused(_) | McpAnswer::Error(_) => Some(Some(true)),
         };
-        self.count(tool, |tally| {
-            tally.calls += 1;
-            tally.failed += u64::from(has_failed == Some(true));
-        });
+        if has_failed.flatten() == Some(true) {
+            self.count(tool, |tally| tally.failed += 1);
+        }
     }
 
     pub(super) fn tallies(&self) -> BTreeMap<ServerTool, ToolTally> {

@@ -366,7 +366,7 @@ fn a_negotiation_says_what_is_filled_in() {
         .write("files.json", files.to_string())
         .write(
             "abp.toml",
-            "[mcp.emulate]\nlist_changed_secs = 30\nroots = [\"/srv\"]\n".to_owned(),
+            "[mcp.emulate]\nlist_changed_secs = 30\nroots = [\"/srv\"]\n",
         );
     let arguments = [
         "mcp",

@@ -279,6 +279,26 @@ fn a_person_is_asked_and_a_refusal_is_counted() {
 }
 
 #[test]
+fn a_server_that_dies_fails_its_own_calls_and_stays_in_the_receipt() {
+    let stage = Stage::with_files("dies");
+    let task = "modern files__echo one\nmodern search__echo two";
+    let ran = stage
+        .desk
+        .abp(&as_flags(&stage.run(task, "true", &json!({}))));
+    let (_, receipt) = stage.receipt();
+    assert_eq!(ran.status, 0, "{}\n{receipt:#}", ran.stderr);
+    assert!(notes(&receipt).ends_with("modern search__echo two: search echo: two"));
+    let counted = |calls: u64, failed: u64| json!([{ "name": "echo", "calls": calls, "failed": failed, "refused": 0 }]);
+    let (files, search) = (server(&receipt, "files"), server(&receipt, "search"));
+    assert_eq!(files["protocol_version"], "2025-06-18");
+    assert_eq!(
+        (&files["tools"], &search["tools"]),
+        (&counted(1, 1), &counted(1, 0))
+    );
+    stage.assert_over(Duration::ZERO);
+}
+
+#[test]
 fn a7_what_is_not_configured_is_refused_before_anything_is_started() {
     let stage = Stage::new();
     let described = r#"{"files": {"command": "sh"}}"#;

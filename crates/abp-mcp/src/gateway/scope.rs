@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use super::fleet::Fleet;
 use super::tools::{ServerTool, ToolDesk, ToolRules, ToolTally};
 use crate::capabilities::ClientCapabilities;
-use crate::negotiate::Negotiation;
+use crate::negotiate::{Negotiation, UpstreamServer};
 use crate::serve::lock;
+use crate::version::ProtocolVersion;
 
 /// How many sets of connections are kept for clients without a handshake.
 const MAX_FLEETS: usize = 8;
@@ -23,6 +24,7 @@ pub struct McpScope {
     /// The connections for clients without a handshake, the one used last at the end.
     fleets: Mutex<Vec<(FleetKey, Arc<Fleet>)>>,
     agreed: Mutex<Option<Arc<Negotiation>>>,
+    versions: Mutex<BTreeMap<String, ProtocolVersion>>,
     /// Who decides about tools, besides what is configured.
     pub(super) tools: Option<ToolDesk>,
 }
@@ -78,12 +80,20 @@ impl McpScope {
         lock(&self.agreed).clone()
     }
 
+    /// The version that was last spoken with each server, also with one that is gone since.
+    #[must_use]
+    pub fn versions(&self) -> BTreeMap<String, ProtocolVersion> {
+        lock(&self.versions).clone()
+    }
+
     /// Closes the connections that are shared. Those of sessions with a handshake close with them.
     pub fn close(&self) {
         lock(&self.fleets).clear();
     }
 
-    pub(super) fn agreed(&self, negotiation: &Arc<Negotiation>) {
+    pub(super) fn agreed(&self, servers: &[UpstreamServer], negotiation: &Arc<Negotiation>) {
+        let spoken = servers.iter().map(|one| (one.name.clone(), one.version));
+        lock(&self.versions).extend(spoken);
         *lock(&self.agreed) = Some(Arc::clone(negotiation));
     }
 

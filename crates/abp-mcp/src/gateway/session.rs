@@ -116,7 +116,7 @@ impl GatewaySession {
             &servers,
             &self.gateway.emulator.routing,
         ));
-        self.scope.agreed(&negotiation);
+        self.scope.agreed(&servers, &negotiation);
         negotiation.advertised.clone()
     }
 

@@ -6,13 +6,11 @@ use abp_core::{
     McpFlagLevel, McpFlagReport, McpNegotiationReport, McpProtocolEra, McpReport, McpServerReport,
     McpToolReport,
 };
-use abp_mcp::{
-    Era, FlagOutcome, McpScope, Negotiation, ProtocolVersion, Provenance, Reason, Standing,
-};
+use abp_mcp::{Era, FlagOutcome, McpScope, Negotiation, Reason, Standing};
 
 pub(super) fn report(names: Vec<String>, scope: &McpScope) -> McpReport {
     let negotiation = scope.negotiation();
-    let versions = negotiation.as_deref().map(versions).unwrap_or_default();
+    let versions = scope.versions();
     let tallies = scope.tallies();
     let servers = names.into_iter().map(|name| {
         let version = versions.get(&name);
@@ -37,24 +35,6 @@ pub(super) fn report(names: Vec<String>, scope: &McpScope) -> McpReport {
         servers: servers.collect(),
         negotiation: negotiation.as_deref().and_then(agreed),
     }
-}
-
-/// The version of each server that took part: every flag has all of them in one of its groups.
-fn versions(negotiation: &Negotiation) -> BTreeMap<String, ProtocolVersion> {
-    let outcomes = negotiation.outcomes.iter();
-    let groups = outcomes.flat_map(|outcome| {
-        let Provenance {
-            native,
-            emulated,
-            without,
-            ..
-        } = &outcome.provenance;
-        [native, emulated, without]
-    });
-    let servers = groups.flatten();
-    servers
-        .map(|(name, version)| (name.clone(), *version))
-        .collect()
 }
 
 fn agreed(negotiation: &Negotiation) -> Option<McpNegotiationReport> {

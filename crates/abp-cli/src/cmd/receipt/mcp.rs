@@ -32,7 +32,7 @@ fn describe(server: &McpServerReport) -> String {
         (None, true) => format!("{name} was not used"),
         (Some(version), true) => format!("{name} ({version}): no tool was called"),
         (version, false) => {
-            let version = version.as_deref().unwrap_or("gone");
+            let version = version.as_deref().unwrap_or("version unknown");
             format!("{name} ({version}): {}", tools.join(", "))
         }
     }

@@ -458,10 +458,9 @@ impl UpstreamShared {
                 if let Some(text) = send {
                     self.send(text).await;
                 }
-                if let (Wire::Http(wire), Some(agreement)) =
-                    (&self.wire, lock(&self.lifecycle).agreement().cloned())
-                {
-                    wire.opened(agreement.version);
+                let agreement = lock(&self.lifecycle).agreement().cloned();
+                if let (Wire::Http(wire), Some(agreement)) = (&self.wire, agreement) {
+                    wire.opened(agreement.version).await;
                 }
                 if let Some(opening) = lock(&self.opening).take() {
                     drop(opening.send(Ok(())));

@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue, Method as HttpMethod, Request as HttpRequest
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming as IncomingBody;
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::http_client::{HttpClient, client};
@@ -28,6 +29,8 @@ use crate::version::{Era, ProtocolVersion};
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const BOTH: &str = "application/json, text/event-stream";
+/// How long the stream of what a server says by itself may take to open.
+const STREAM_OPENS: Duration = Duration::from_secs(1);
 /// How long a server may take to take note of something.
 const NOTE: Duration = Duration::from_secs(10);
 /// How long after the end of a stream of events another is asked for.
@@ -178,13 +181,17 @@ impl HttpWire {
         out.into_text()
     }
 
-    /// The connection is open in this version.
-    pub(super) fn opened(&self, version: ProtocolVersion) {
+    /// The connection is open in this version. A server may ask as soon as it is asked for something, and
+    /// what it asks while nobody listens is lost, so its stream is waited for.
+    pub(super) async fn opened(&self, version: ProtocolVersion) {
         *lock(&self.inner.version) = Some(version);
         if version.era() == Era::Legacy {
             let inner = Arc::clone(&self.inner);
-            let listening = tokio::spawn(async move { inner.listen().await });
+            let (listens, is_heard) = oneshot::channel();
+            let listening = tokio::spawn(async move { inner.listen(listens).await });
             *lock(&self.inner.listening) = Some(listening.abort_handle());
+            // Some servers have no such stream, and some are silent until there is something to say.
+            drop(tokio::time::timeout(STREAM_OPENS, is_heard).await);
         }
     }
 
@@ -381,12 +388,15 @@ impl Inner {
     }
 
     /// Hears what no request is about, up to 2025-11-25, where the server has such a stream.
-    async fn listen(&self) {
+    async fn listen(&self, listens: oneshot::Sender<()>) {
+        let mut listens = Some(listens);
         loop {
             let request = self.request(HttpMethod::GET, Bytes::new());
             let Ok(response) = self.client.request(request).await else {
                 return;
             };
+            // Whoever waits for the stream is told by this.
+            drop(listens.take());
             if !response.status().is_success() || !is_events(&response) {
                 return;
             }

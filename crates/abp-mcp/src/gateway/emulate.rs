@@ -93,7 +93,7 @@ pub(super) struct Emulator {
     pub(super) routing: Routing,
     sampling: Option<Sampling>,
     /// How many more resources may be looked at.
-    pub(super) room: Arc<Semaphore>,
+    room: Arc<Semaphore>,
 }
 
 impl Emulator {

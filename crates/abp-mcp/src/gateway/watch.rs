@@ -147,12 +147,9 @@ impl Fleet {
         let upstream = told_by_server.and_then(|last| last.server.current());
         if let Some(upstream) = upstream.filter(is_legacy) {
             let params = json::object(&[("uri", &uri)]);
+            let asking = upstream.call(Method::ResourcesUnsubscribe, Some(&params));
             // A server that does not stop tells what nobody is told of.
-            drop(
-                upstream
-                    .call(Method::ResourcesUnsubscribe, Some(&params))
-                    .await,
-            );
+            drop(timeout(LIST_DEADLINE, asking).await);
         }
         McpAnswer::Result("{}".to_owned())
     }
@@ -163,7 +160,9 @@ impl Fleet {
             return Ok(None);
         };
         if slot.has(ServerFlag::ResourcesSubscribe) {
-            let listening = ask_to_be_told(&upstream, uri).await.ok();
+            // Others wait for their turn meanwhile.
+            let asking = timeout(LIST_DEADLINE, ask_to_be_told(&upstream, uri)).await;
+            let listening = asking.ok().and_then(Result::ok);
             return Ok(listening.map(|_listening| Told::ByServer { _listening }));
         }
         let Some((rules, room)) = self.filling.subscribe() else {

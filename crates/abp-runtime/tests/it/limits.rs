@@ -80,9 +80,9 @@ async fn turns() {
 /// pass before the backend said a word, and the next one is longer.
 #[tokio::test]
 async fn time() {
-    let bench =
-        Bench::scripted(&json!([{"do": "say", "text": "before"}, {"do": "sleep", "ms": 600_000}]));
+    let script = json!([{"do": "say", "text": "before"}, {"do": "sleep", "ms": 600_000}]);
     for limit in [50, 1_000, 20_000].map(Duration::from_millis) {
+        let bench = Bench::scripted(&script);
         let options = RunOptions {
             timeout: Some(limit),
             ..RunOptions::default()

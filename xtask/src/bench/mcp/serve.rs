@@ -9,8 +9,7 @@ use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, ClientTimeouts, GatewayServer,
     HttpOptions, HttpServer, Implementation, McpAnswer, McpFuture, McpGateway, McpHttp, McpSession,
     Method, Offer, Profile, ProtocolVersion, ServedCall, ServerAddress, ServerCapabilities,
-    ServerFlag, StateKey, SubscriptionFilter,
-    Watch,
+    ServerFlag, StateKey, SubscriptionFilter, Watch,
 };
 use anyhow::Result;
 use http_body_util::BodyExt as _;

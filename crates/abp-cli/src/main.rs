@@ -21,10 +21,6 @@ use crate::args::{Cli, Command, GlobalArgs};
 use crate::cmd::stage::Decision;
 use crate::output::Output;
 
-/// Exchanges make and drop many things on several threads, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Before anything else: a launcher has one thread and nothing to read.
     if let Some(launched) = abp_host::run_if_launcher() {

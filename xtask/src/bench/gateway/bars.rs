@@ -116,12 +116,10 @@ pub(super) fn of_json(figures: &BTreeMap<Way, Json>) -> Vec<Bar> {
 
 pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
     let cpu = |way, floor| ratio(figures, way, floor, |lane: &Streams| &lane.cpu);
-    let first = |way| later(figures, way, Way::Direct, |lane: &Streams| &lane.first);
-    // Of eight hundred chunks one always meets the scheduler, whatever is between: what counts is
-    // whether it is later than where nothing is done with it.
-    let slowest = |way| later(figures, way, Way::Hyper, |lane: &Streams| &lane.slowest);
+    let first = |way| later(figures, way, |lane: &Streams| &lane.first);
+    let slowest = |way| later(figures, way, |lane: &Streams| &lane.slowest);
     let what = |way: Way, floor| format!("{}: CPU per chunk, × {floor}", way.name());
-    let delay = |way: Way| format!("{}: first chunk later than direct, ms", way.name());
+    let delay = |way: Way, which| format!("{}: {which} chunk later than direct, ms", way.name());
     let way = Way::Passthrough;
     let mut bars = vec![
         Bar::at_most(
@@ -130,19 +128,14 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
             1.3,
             Some(1.1),
         ),
-        Bar::at_most(delay(way), first(way), 1.0, None),
-        Bar::at_most(
-            format!("{}: slowest chunk later than bare hyper's, ms", way.name()),
-            slowest(way),
-            1.0,
-            None,
-        ),
+        Bar::at_most(delay(way, "first"), first(way), 1.0, None),
+        Bar::at_most(delay(way, "slowest"), slowest(way), 1.0, None),
     ];
     for way in Way::TRANSLATED {
         bars.extend([
             Bar::at_most(what(way, "bare hyper"), cpu(way, Way::Hyper), 2.0, None),
             Bar::goal(what(way, "nginx"), cpu(way, Way::Nginx), 1.5),
-            Bar::at_most(delay(way), first(way), 1.0, None),
+            Bar::at_most(delay(way, "first"), first(way), 1.0, None),
         ]);
     }
     bars

@@ -134,8 +134,8 @@ pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
             processor(*way, &lane.cpu),
             told(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
             told(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
-            told(later(figures, *way, Way::Direct, |lane| &lane.first)),
-            told(later(figures, *way, Way::Direct, |lane| &lane.slowest)),
+            told(later(figures, *way, |lane| &lane.first)),
+            told(later(figures, *way, |lane| &lane.slowest)),
         ));
     }
 }
@@ -152,15 +152,14 @@ pub(super) fn ratio<T>(
     Some(series(ours).over(series(floor)).median())
 }
 
-/// How much more than another way.
+/// How much more than direct.
 pub(super) fn later<T>(
     figures: &BTreeMap<Way, T>,
     way: Way,
-    floor: Way,
     series: impl Fn(&T) -> &Series,
 ) -> Option<f64> {
-    let (ours, floor) = (figures.get(&way)?, figures.get(&floor)?);
-    Some(series(ours).minus(series(floor)).median())
+    let (ours, direct) = (figures.get(&way)?, figures.get(&Way::Direct)?);
+    Some(series(ours).minus(series(direct)).median())
 }
 
 /// Processor time; in brackets where it is the upstream's own.

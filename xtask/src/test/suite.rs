@@ -169,9 +169,7 @@ fn pass_through(from: impl Read, mut to: impl Write, tally: &Mutex<Tally>) -> io
 fn workspace_tests() -> Runner {
     let mut command = cargo();
     let format = if succeeds(&["cargo", "nextest", "--version"]) {
-        // Tests that drive real processes against the clock can lose to a machine that is busy. Such a
-        // test gets a second try, and the runner lists it as flaky; what is broken fails twice.
-        command.args(["nextest", "run", "--retries", "1"]);
+        command.args(["nextest", "run"]);
         Format::Nextest
     } else {
         command.args(["test", "--tests"]);

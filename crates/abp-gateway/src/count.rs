@@ -87,12 +87,9 @@ impl Shared {
             body: unwrapped(&ask.body).unwrap_or_else(|| ask.body.clone()),
             ..ask.clone()
         };
-        let planned = crate::dispatch::planned(
-            &asked,
-            choice,
-            &abp_translate::Recovered::default(),
-            &self.engine,
-        )?;
+        let planned = self
+            .planner
+            .plan(&asked, choice, &abp_translate::Recovered::default())?;
         let Some(body) = request(choice, &planned.body) else {
             return Ok(None);
         };

@@ -15,7 +15,7 @@ use abp_dialect::{Exchange, WireFamily};
 use abp_emulation::{EmulationEngine, PostProcessor};
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{Asked, ExchangePlan, ExchangeTarget, PlanError, plan_exchange, plan_repair};
-use abp_translate::{Ledger, Recovered};
+use abp_translate::{KnownLedgers, Ledger, Recovered};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -191,18 +191,22 @@ impl Shared {
         problem: &str,
     ) -> Result<Planned, AbpError> {
         let recovered = self.recovered(ask, choice).await?;
-        with_target(ask, choice, |asked, target| {
-            plan_repair(asked, target, &recovered, &self.engine, answer, problem)
+        self.planner.with_target(ask, choice, |asked, target| {
+            let engine = &self.planner.engine;
+            plan_repair(asked, target, &recovered, engine, answer, problem)
         })
     }
 
     async fn plan(&self, ask: &Ask, choice: &Choice) -> Result<Planned, AbpError> {
-        let recovered = self.recovered(ask, choice).await?;
-        if ask.body.len() <= LARGE || choice.is_native(ask.dialect) {
-            return planned(ask, choice, &recovered, &self.engine);
+        if choice.is_native(ask.dialect) {
+            return Ok(Planned::native(ask));
         }
-        let (ask, choice, engine) = (ask.clone(), choice.clone(), self.engine.clone());
-        let work = move || planned(&ask, &choice, &recovered, &engine);
+        let recovered = self.recovered(ask, choice).await?;
+        if ask.body.len() <= LARGE {
+            return self.planner.plan(ask, choice, &recovered);
+        }
+        let (ask, choice, planner) = (ask.clone(), choice.clone(), self.planner.clone());
+        let work = move || planner.plan(&ask, &choice, &recovered);
         tokio::task::spawn_blocking(work)
             .await
             .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?
@@ -236,46 +240,74 @@ fn query(ask: &Ask, scan: &Scan, choice: &Choice) -> Option<String> {
     }
 }
 
-/// Plans a request for an upstream.
-pub(crate) fn planned(
-    ask: &Ask,
-    choice: &Choice,
-    recovered: &Recovered,
-    engine: &EmulationEngine,
-) -> Result<Planned, AbpError> {
-    with_target(ask, choice, |asked, target| {
-        plan_exchange(asked, target, recovered, engine)
-    })
+/// What requests are planned with.
+#[derive(Debug, Clone)]
+pub(crate) struct Planner {
+    engine: EmulationEngine,
+    /// Ledgers of earlier exchanges.
+    pub(crate) known: Arc<KnownLedgers>,
 }
 
-fn with_target(
-    ask: &Ask,
-    choice: &Choice,
-    plan: impl for<'r> FnOnce(Asked<'r>, ExchangeTarget<'_>) -> Result<ExchangePlan<'r>, PlanError>,
-) -> Result<Planned, AbpError> {
-    // What passes as it is asks nothing of the upstream.
-    let manifest = match choice.is_native(ask.dialect) {
-        true => Arc::default(),
-        false => choice.member.manifest(choice.dialect, &choice.model),
-    };
-    let target = ExchangeTarget {
-        upstream: choice.member.name(),
-        dialect: choice.dialect,
-        profile: &choice.profile,
-        manifest: &manifest,
-    };
-    let plan = plan(ask.asked(), target)?.into_parts();
-    Ok(Planned {
-        mode: plan.mode,
-        body: match plan.body {
-            Cow::Borrowed(_) => ask.body.clone(),
-            Cow::Owned(bytes) => Bytes::from(bytes),
-        },
-        exchange: plan.exchange,
-        ledger: plan.ledger,
-        emulation: plan.emulation,
-        post: plan.post,
-    })
+impl Planner {
+    pub(crate) fn new(engine: EmulationEngine) -> Self {
+        Self {
+            engine,
+            known: Arc::default(),
+        }
+    }
+
+    /// Plans a request for an upstream.
+    pub(crate) fn plan(
+        &self,
+        ask: &Ask,
+        choice: &Choice,
+        recovered: &Recovered,
+    ) -> Result<Planned, AbpError> {
+        self.with_target(ask, choice, |asked, target| {
+            plan_exchange(asked, target, recovered, &self.engine)
+        })
+    }
+
+    fn with_target(
+        &self,
+        ask: &Ask,
+        choice: &Choice,
+        plan: impl for<'r> FnOnce(Asked<'r>, ExchangeTarget<'_>) -> Result<ExchangePlan<'r>, PlanError>,
+    ) -> Result<Planned, AbpError> {
+        let target = ExchangeTarget {
+            upstream: choice.member.name(),
+            dialect: choice.dialect,
+            profile: &choice.profile,
+            manifest: &choice.member.manifest(choice.dialect, &choice.model),
+            known: &self.known,
+        };
+        let plan = plan(ask.asked(), target)?.into_parts();
+        Ok(Planned {
+            mode: plan.mode,
+            body: match plan.body {
+                Cow::Borrowed(_) => ask.body.clone(),
+                Cow::Owned(bytes) => Bytes::from(bytes),
+            },
+            exchange: plan.exchange,
+            ledger: plan.ledger,
+            emulation: plan.emulation,
+            post: plan.post,
+        })
+    }
+}
+
+impl Planned {
+    /// A request that goes to its own vendor as it is.
+    fn native(ask: &Ask) -> Self {
+        Self {
+            mode: ExecutionMode::Passthrough,
+            body: ask.body.clone(),
+            exchange: Exchange::default(),
+            ledger: Ledger::default(),
+            emulation: EmulationReport::default(),
+            post: PostProcessor::default(),
+        }
+    }
 }
 
 /// Why an attempt came to nothing.

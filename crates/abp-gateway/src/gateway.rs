@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::ask::{Answer, Ask};
-use crate::dispatch::Sent;
+use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
 use crate::ledgers::Ledgers;
 use crate::principal::{CallerKeys, Principal};
@@ -65,7 +65,7 @@ pub struct Gateway {
 pub(crate) struct Shared {
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) settings: GatewaySettings,
-    pub(crate) engine: EmulationEngine,
+    pub(crate) planner: Planner,
     pub(crate) store: Store,
     pub(crate) log: ExchangeLog,
     pub(crate) metrics: Arc<MetricsCollector>,
@@ -97,7 +97,7 @@ impl Gateway {
             shared: Arc::new(Shared {
                 metrics: Arc::new(metrics),
                 members,
-                engine: EmulationEngine::new(settings.emulation.clone()),
+                planner: Planner::new(EmulationEngine::new(settings.emulation.clone())),
                 log: store.exchange_log(),
                 store,
                 ledgers: Ledgers::default(),

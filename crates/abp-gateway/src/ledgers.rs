@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use abp_store::ExchangeLog;
-use abp_translate::LedgerEntry;
+use abp_translate::{Action, Ledger, LedgerEntry};
 use sha2::{Digest as _, Sha256};
 
 /// How many entries are remembered, in all ledgers together.
 const MAX_ENTRIES: usize = 16 * 1024;
 
-/// What became of a part of the request or of the answer.
+/// What became of the request, or of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Told {
     /// Which of the two.
     pub(crate) document: &'static str,
-    pub(crate) entry: LedgerEntry,
+    pub(crate) ledger: Ledger,
 }
 
 /// Ledgers that are in the log, with their hashes.
@@ -24,12 +24,13 @@ pub(crate) struct Told {
 /// writing it out and hashing it takes.
 #[derive(Debug, Default)]
 pub(crate) struct Ledgers {
-    known: Mutex<Known>,
+    logged: Mutex<Logged>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    hashes: HashMap<Box<[Told]>, [u8; 32], foldhash::fast::RandomState>,
+struct Logged {
+    /// `None` where there is nothing to tell.
+    hashes: HashMap<Box<[Told]>, Option<[u8; 32]>, foldhash::fast::RandomState>,
     entries: usize,
 }
 
@@ -39,37 +40,45 @@ impl Ledgers {
         if told.is_empty() {
             return None;
         }
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hash) = known().hashes.get(told) {
-            return Some(*hash);
+        let logged = || self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hash) = logged().hashes.get(told) {
+            return *hash;
         }
-        let entries: Vec<LedgerEntry> = told.iter().map(Told::placed).collect();
-        let json = serde_json::to_string(&entries).ok()?;
-        let hash: [u8; 32] = Sha256::digest(&json).into();
-        if !log.keep_ledger(hash, &json) {
-            return None;
+        let entries: Vec<LedgerEntry> = told.iter().flat_map(Told::entries).collect();
+        let hash = if entries.is_empty() {
+            None
+        } else {
+            let json = serde_json::to_string(&entries).ok()?;
+            let hash: [u8; 32] = Sha256::digest(&json).into();
+            if !log.keep_ledger(hash, &json) {
+                return None;
+            }
+            Some(hash)
+        };
+        let count: usize = told.iter().map(|told| told.ledger.entries().len()).sum();
+        let mut logged = logged();
+        if logged.entries + count > MAX_ENTRIES {
+            *logged = Logged::default();
         }
-        let mut known = known();
-        if known.entries >= MAX_ENTRIES {
-            *known = Known::default();
-        }
-        known.entries += told.len();
-        known.hashes.insert(told.into(), hash);
-        Some(hash)
+        logged.entries += count;
+        logged.hashes.insert(told.into(), hash);
+        hash
     }
 }
 
 impl Told {
-    /// The entry with pointers that begin with the document.
-    fn placed(&self) -> LedgerEntry {
+    /// What did not simply arrive, with pointers that begin with the document.
+    fn entries(&self) -> impl Iterator<Item = LedgerEntry> {
         let place = |pointer: &Option<String>| {
             let pointer = pointer.as_ref()?;
             Some(format!("/{}{pointer}", self.document))
         };
-        LedgerEntry {
-            source: place(&self.entry.source),
-            target: place(&self.entry.target),
-            ..self.entry.clone()
-        }
+        let entries = self.ledger.entries().iter();
+        let told = entries.filter(|entry| entry.action != Action::Kept && !entry.is_structure());
+        told.map(move |entry| LedgerEntry {
+            source: place(&entry.source),
+            target: place(&entry.target),
+            ..entry.clone()
+        })
     }
 }

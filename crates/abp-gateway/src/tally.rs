@@ -12,7 +12,7 @@ use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
 use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
-use abp_translate::{Action, FidelityLevel, Ledger, normalized_usage};
+use abp_translate::{FidelityLevel, Ledger, normalized_usage};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -43,7 +43,7 @@ pub(crate) struct Tally {
     price: Option<ModelPrice>,
     reserved: bool,
     usage: Option<UsageNormalized>,
-    /// What did not simply arrive, of request and answer.
+    /// What became of request and answer.
     told: Vec<Told>,
     fidelity: FidelityLevel,
     losses: usize,
@@ -209,10 +209,10 @@ impl Tally {
     /// What became of the parts of a document: the `request` or the `answer`.
     pub(crate) fn account(&mut self, ledger: Ledger, document: &'static str) {
         self.fidelity = self.fidelity.max(ledger.fidelity());
-        self.losses += ledger.losses().count();
-        let told = ledger.into_entries().into_iter();
-        let told = told.filter(|entry| entry.action != Action::Kept && !entry.is_structure());
-        self.told.extend(told.map(|entry| Told { document, entry }));
+        self.losses += ledger.loss_count();
+        if !ledger.entries().is_empty() {
+            self.told.push(Told { document, ledger });
+        }
     }
 
     /// How true the exchange was so far, and how much was lost.

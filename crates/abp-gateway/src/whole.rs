@@ -117,7 +117,7 @@ impl Shared {
                 received
             }
             (true, true) => {
-                let (mut output, mut seen) = read(ask, &choice, &planned, &received, tally)?;
+                let (mut output, mut seen) = self.read(ask, &choice, &planned, &received, tally)?;
                 if let Err(problem) = planned.post.check(&seen.text) {
                     let problem = problem.to_string();
                     (output, seen) = self
@@ -175,29 +175,33 @@ impl Shared {
         }
         let received = collect(choice.member.name(), reply.body).await?;
         tally.received(&received);
-        read(ask, choice, &planned, &received, tally)
+        self.read(ask, choice, &planned, &received, tally)
     }
-}
 
-/// Translates an answer, and reads off what matters besides.
-fn read(
-    ask: &Ask,
-    choice: &Choice,
-    planned: &Planned,
-    received: &[u8],
-    tally: &mut Tally,
-) -> Result<(Bytes, Seen), AbpError> {
-    let mut seen = Seen::default();
-    let look = |answer: &IrResponse| seen.look(answer);
-    let (from, to) = (choice.dialect, ask.dialect);
-    let options = Options::default();
-    let done = translate_response_with(received, from, to, &planned.exchange, &options, look)
-        .map_err(|error| unusable(choice.member.name(), &error))?;
-    tally.account(done.ledger, "answer");
-    if let Some(usage) = &seen.usage {
-        tally.used(usage);
+    /// Translates an answer, and reads off what matters besides.
+    fn read(
+        &self,
+        ask: &Ask,
+        choice: &Choice,
+        planned: &Planned,
+        received: &[u8],
+        tally: &mut Tally,
+    ) -> Result<(Bytes, Seen), AbpError> {
+        let mut seen = Seen::default();
+        let look = |answer: &IrResponse| seen.look(answer);
+        let (from, to) = (choice.dialect, ask.dialect);
+        let options = Options {
+            known: Some(Arc::clone(&self.planner.known)),
+            ..Options::default()
+        };
+        let done = translate_response_with(received, from, to, &planned.exchange, &options, look)
+            .map_err(|error| unusable(choice.member.name(), &error))?;
+        tally.account(done.ledger, "answer");
+        if let Some(usage) = &seen.usage {
+            tally.used(usage);
+        }
+        Ok((Bytes::from(done.output), seen))
     }
-    Ok((Bytes::from(done.output), seen))
 }
 
 impl Seen {

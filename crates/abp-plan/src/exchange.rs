@@ -2,6 +2,7 @@
 //! dialect.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use abp_capability::{infer, negotiate};
 use abp_core::ir::{
@@ -15,8 +16,8 @@ use abp_emulation::{EmulationEngine, PostProcessor};
 use abp_json::Limits;
 use abp_projection::{Demands, Evaluation};
 use abp_translate::{
-    Ledger, Options, Recovered, TranslateError, needed_reasoning, read_request, recover,
-    translate_request_with,
+    KnownLedgers, Ledger, Options, Recovered, TranslateError, needed_reasoning, read_request,
+    recover, translate_request_with,
 };
 
 use crate::PlanError;
@@ -47,6 +48,8 @@ pub struct ExchangeTarget<'t> {
     pub profile: &'t TargetProfile,
     /// What it can do.
     pub manifest: &'t CapabilityManifest,
+    /// Ledgers of earlier exchanges.
+    pub known: &'t Arc<KnownLedgers>,
 }
 
 /// A request ready to be sent, and everything its answer's translation has to know.
@@ -113,6 +116,7 @@ fn plan_with<'r>(
     let options = Options {
         profile: target.profile.clone(),
         cut_stops: true,
+        known: Some(Arc::clone(target.known)),
         ..Options::default()
     };
     let (from, to) = (asked.dialect, target.dialect);

@@ -6,18 +6,25 @@
 //! the entry says [`UNEXPLAINED`], which tests treat as a defect.
 
 mod account;
+mod known;
 mod restored;
 mod stream;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use abp_dialect::{Dialect, Mark, Note, Reader};
 use abp_error::{AbpError, ErrorCode};
+use foldhash::fast::RandomState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use known::KnownLedgers;
 pub(crate) use stream::StreamLedger;
+
+use known::Written;
 
 /// The label of a loss that no dialect gave a reason for.
 pub const UNEXPLAINED: &str = "unexplained";
@@ -167,48 +174,86 @@ impl LedgerEntry {
     }
 }
 
-/// What became of every part of a source.
+/// What became of every part of a source. Cheap to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
+    account: Arc<Account>,
+}
+
+/// Entries, and what they come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Account {
     entries: Vec<LedgerEntry>,
+    fidelity: FidelityLevel,
+    losses: usize,
+    /// Of the entries, so that they need not be gone through again.
+    hash: u64,
+}
+
+/// Its seed is random, so that nobody can make many ledgers with one hash.
+static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+
+impl Hash for Ledger {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.account.hash);
+    }
 }
 
 impl Ledger {
-    /// The ledger of one document: what was read, what was written, and what was remarked.
-    #[must_use]
-    pub fn of(
+    /// The ledger of one document: what was read, what was written, and what was remarked. Documents of
+    /// a form that is known need no other.
+    pub(crate) fn of(
         reader: &Reader<'_>,
         target: Dialect,
         output: &str,
         marks: &[Mark],
         notes: &[Note],
+        known: Option<&KnownLedgers>,
     ) -> Self {
-        Self {
-            entries: account::account(reader, target, output, marks, notes),
+        let (output, remarks) = (account::parsed(output), reader.notes());
+        let written = Written {
+            reader,
+            target,
+            output: output.as_ref(),
+            marks,
+            notes: [&remarks, notes],
+        };
+        match known {
+            Some(known) => known.ledger(written),
+            None => Self::from_entries(account::account(written)),
         }
     }
 
     /// A ledger of entries made elsewhere.
     #[must_use]
     pub fn from_entries(entries: Vec<LedgerEntry>) -> Self {
-        Self { entries }
+        let fidelity = entries.iter().map(LedgerEntry::fidelity).max();
+        let account = Account {
+            fidelity: fidelity.unwrap_or_default(),
+            losses: entries.iter().filter(|entry| entry.is_loss()).count(),
+            hash: HASHING.hash_one(&entries),
+            entries,
+        };
+        Self {
+            account: Arc::new(account),
+        }
     }
 
     /// The entries: the source in document order, then what was synthesised.
     #[must_use]
     pub fn entries(&self) -> &[LedgerEntry] {
-        &self.entries
-    }
-
-    /// The entries, given away.
-    #[must_use]
-    pub fn into_entries(self) -> Vec<LedgerEntry> {
-        self.entries
+        &self.account.entries
     }
 
     /// Those entries that tell of a loss.
     pub fn losses(&self) -> impl Iterator<Item = &LedgerEntry> {
-        self.entries.iter().filter(|entry| entry.is_loss())
+        self.entries().iter().filter(|entry| entry.is_loss())
+    }
+
+    /// How many entries tell of a loss.
+    #[must_use]
+    pub fn loss_count(&self) -> usize {
+        self.account.losses
     }
 
     /// Refuses a translation that loses something.
@@ -236,10 +281,6 @@ impl Ledger {
     /// How true the translation is as a whole.
     #[must_use]
     pub fn fidelity(&self) -> FidelityLevel {
-        self.entries
-            .iter()
-            .map(LedgerEntry::fidelity)
-            .max()
-            .unwrap_or_default()
+        self.account.fidelity
     }
 }

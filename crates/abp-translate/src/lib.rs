@@ -29,7 +29,9 @@ pub use bytes::{ByteTranslator, translate_stream};
 pub use check::TextCheck;
 pub use codecs::codec;
 pub use exchange::restore_response;
-pub use ledger::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED};
+pub use ledger::{
+    Action, FidelityLevel, KnownLedgers, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED,
+};
 pub use manifest::manifest;
 pub use prepare::prepare;
 pub use reasoning::{KeptReasoning, Recovered, kept_reasoning, needed_reasoning, recover};

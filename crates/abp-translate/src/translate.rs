@@ -1,5 +1,7 @@
 //! Whole documents: requests, answers, errors.
 
+use std::sync::Arc;
+
 use abp_core::ir::{IrConversation, IrError, IrResponse};
 use abp_dialect::{
     Codec, Dialect, DialectError, Exchange, Item, Lowering, Note, Reader, TargetProfile,
@@ -10,7 +12,7 @@ use abp_json::{Limits, Tape};
 use crate::mint::mint_ids;
 use crate::prepare::refuse_essential;
 use crate::stop::take_stops;
-use crate::{FidelityLevel, Ledger, codec, prepare, restore_response};
+use crate::{FidelityLevel, KnownLedgers, Ledger, codec, prepare, restore_response};
 
 /// What a translation should do besides translating.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +26,8 @@ pub struct Options {
     /// Take stop sequences out where the target has none. Whoever gives the answer on cuts it, as
     /// [`Exchange::stop_at`] says.
     pub cut_stops: bool,
+    /// Ledgers that were made before, where many documents are translated.
+    pub known: Option<Arc<KnownLedgers>>,
 }
 
 /// A translated document.
@@ -216,7 +220,7 @@ fn checked(
     let again = back(done.output.as_bytes(), &plain)?;
     let parse = |text| Tape::parse(text, &options.limits).map_err(DialectError::Json);
     let (source, again) = (parse(source)?, parse(again.output.as_bytes())?);
-    done.ledger.name_unrestored(&source, &again);
+    done.ledger = done.ledger.with_unrestored(&source, &again);
     Ok(done)
 }
 
@@ -241,6 +245,7 @@ fn document<T>(
         reader: &reader,
         profile: &options.profile,
         cut_stops: options.cut_stops,
+        known: options.known.as_deref(),
     };
     Ok(write(job, ir))
 }
@@ -253,6 +258,7 @@ struct Job<'r> {
     reader: &'r Reader<'r>,
     profile: &'r TargetProfile,
     cut_stops: bool,
+    known: Option<&'r KnownLedgers>,
 }
 
 impl Job<'_> {
@@ -320,7 +326,7 @@ impl Job<'_> {
         out.extend_notes(notes);
         let status = write(self.writing, &mut out);
         let (output, marks, notes) = out.finish();
-        let ledger = Ledger::of(self.reader, self.to, &output, &marks, &notes);
+        let ledger = Ledger::of(self.reader, self.to, &output, &marks, &notes, self.known);
         Translation {
             output,
             ledger,

@@ -197,6 +197,7 @@ fn options(args: &TranslateArgs) -> Options {
         check_way_back: args.report.is_some(),
         // Nobody here will see the answer.
         cut_stops: false,
+        known: None,
     }
 }
 

@@ -7,32 +7,30 @@ use abp_core::ir::Origin;
 use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, Seen};
 use abp_json::{Kind, Limits, NodeId, Tape, View};
 
+use super::known::Written;
 use super::{Action, EMPTY_VALUE, EXPLICIT_NULL, LedgerEntry, STRUCTURE, UNEXPLAINED};
 
 /// Accounts for every leaf of a source and every leaf of its target.
-pub(super) fn account(
-    reader: &Reader<'_>,
-    target: Dialect,
-    output: &str,
-    marks: &[Mark],
-    notes: &[Note],
-) -> Vec<LedgerEntry> {
-    // What a codec wrote is JSON by construction; were it not, nothing would count as carried.
+pub(super) fn account(written: Written<'_>) -> Vec<LedgerEntry> {
+    let mut books = Books::new(written.reader, written.output, written.target);
+    books.enter_marks(written.marks);
+    for notes in written.notes {
+        books.enter_notes(notes);
+    }
+    books.settle();
+    books.walk(written.reader.tape().root(), None, None);
+    books.synthesised(written.marks);
+    books.entries
+}
+
+/// What a codec wrote, which is JSON by construction; were it not, nothing would count as carried.
+pub(super) fn parsed(output: &str) -> Option<Tape<'_>> {
     let limits = Limits {
         max_bytes: usize::MAX,
         max_depth: 512,
         max_nodes: usize::MAX,
     };
-    let written = Tape::parse_str(output, &limits).ok();
-    let remarks = reader.notes();
-    let mut books = Books::new(reader, written.as_ref(), target);
-    books.enter_marks(marks);
-    books.enter_notes(&remarks);
-    books.enter_notes(notes);
-    books.settle();
-    books.walk(reader.tape().root(), None, None);
-    books.synthesised(marks);
-    books.entries
+    Tape::parse_str(output, &limits).ok()
 }
 
 /// What is known of each node of the source.

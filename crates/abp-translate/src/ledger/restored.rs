@@ -14,14 +14,14 @@ use super::{Action, Ledger, LedgerEntry};
 impl Ledger {
     /// Names every leaf of the source that is missing or changed in `back`, its translation there and
     /// back, and that no entry names yet.
-    pub(crate) fn name_unrestored(&mut self, source: &Tape<'_>, back: &Tape<'_>) {
+    pub(crate) fn with_unrestored(&self, source: &Tape<'_>, back: &Tape<'_>) -> Self {
         let named: HashSet<&str> = self
-            .entries
+            .entries()
             .iter()
             .filter(|entry| entry.action != Action::Kept)
             .filter_map(|entry| entry.source.as_deref())
             .collect();
-        let mut changed = Vec::new();
+        let mut entries = self.entries().to_vec();
         let root = (String::new(), source.root(), Some(back.root()));
         let mut open = vec![root];
         while let Some((place, view, other)) = open.pop() {
@@ -30,40 +30,37 @@ impl Ledger {
             }
             if view.is_empty() {
                 if !other.is_some_and(|other| same_value(view, other)) {
-                    changed.push(place);
+                    name(&mut entries, place);
                 }
                 continue;
             }
             open.extend(children(&place, view, other));
         }
-        drop(named);
-        for place in changed {
-            self.name(place);
-        }
+        Self::from_entries(entries)
     }
+}
 
-    fn name(&mut self, place: String) {
-        let label = Some(Cow::Borrowed("not_restored"));
-        let reason = Some(Cow::Borrowed(
-            "it arrives, and the way back has another form for it",
-        ));
-        let exact = |entry: &&mut LedgerEntry| entry.source.as_deref() == Some(place.as_str());
-        match self.entries.iter_mut().find(exact) {
-            Some(entry) => {
-                entry.action = Action::Renamed;
-                entry.label = label;
-                entry.reason = reason;
-            }
-            None => self.entries.push(LedgerEntry {
-                action: Action::Renamed,
-                source: Some(place),
-                target: None,
-                label,
-                reason,
-                unsupported: false,
-                count: None,
-            }),
+fn name(entries: &mut Vec<LedgerEntry>, place: String) {
+    let label = Some(Cow::Borrowed("not_restored"));
+    let reason = Some(Cow::Borrowed(
+        "it arrives, and the way back has another form for it",
+    ));
+    let exact = |entry: &&mut LedgerEntry| entry.source.as_deref() == Some(place.as_str());
+    match entries.iter_mut().find(exact) {
+        Some(entry) => {
+            entry.action = Action::Renamed;
+            entry.label = label;
+            entry.reason = reason;
         }
+        None => entries.push(LedgerEntry {
+            action: Action::Renamed,
+            source: Some(place),
+            target: None,
+            label,
+            reason,
+            unsupported: false,
+            count: None,
+        }),
     }
 }
 

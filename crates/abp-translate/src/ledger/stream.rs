@@ -9,6 +9,7 @@ use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, WrittenEvent};
 use abp_json::{Limits, NodeId, Tape};
 use foldhash::fast::RandomState;
 
+use super::known::Written;
 use super::{Action, Ledger, LedgerEntry, account};
 
 /// The label of what goes from one event of the source to another of the target.
@@ -75,7 +76,13 @@ impl StreamLedger {
         });
         let notes: Vec<Note> = notes.iter().cloned().chain(held).collect();
         let entries = match reader {
-            Some(reader) => account::account(reader, self.target, &output, &marks, &notes),
+            Some(reader) => account::account(Written {
+                reader,
+                target: self.target,
+                output: account::parsed(&output).as_ref(),
+                marks: &marks,
+                notes: [&reader.notes(), &notes],
+            }),
             None => without_source(self.target, &output, &marks),
         };
         let places = entries.into_iter().map(|entry| self.count(entry)).collect();
@@ -210,10 +217,16 @@ fn without_source(target: Dialect, output: &str, marks: &[Mark]) -> Vec<LedgerEn
         return Vec::new();
     };
     let reader = Reader::new(&tape);
-    account::account(&reader, target, output, marks, &[])
-        .into_iter()
-        .filter(|entry| entry.action == Action::Synthesised)
-        .collect()
+    account::account(Written {
+        reader: &reader,
+        target,
+        output: account::parsed(output).as_ref(),
+        marks,
+        notes: [&[], &[]],
+    })
+    .into_iter()
+    .filter(|entry| entry.action == Action::Synthesised)
+    .collect()
 }
 
 /// A pointer with every number replaced, behind a prefix.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use abp_dialect::{Dialect, Exchange};
 use abp_json::{Limits, Tape};
@@ -155,6 +156,11 @@ fn changed_documents_are_refused_or_accounted_for() {
     let strange = strange();
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
     let mut problems = BTreeMap::new();
+    let fresh = Options::default();
+    let knowing = Options {
+        known: Some(Arc::default()),
+        ..Options::default()
+    };
     for _ in 0..rounds(600) {
         let (from, path) = &sources[chance.below(sources.len())];
         let mut document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -167,15 +173,25 @@ fn changed_documents_are_refused_or_accounted_for() {
             }
         }
         let bytes = document.to_string().into_bytes();
-        let options = Options::default();
         for to in Dialect::ALL {
-            let done = [
-                translate_request(&bytes, *from, to, &options),
-                translate_response(&bytes, *from, to, &Exchange::default(), &options),
-                translate_error(&bytes, *from, to, Some(400), &options),
-            ];
-            for done in done.into_iter().flatten() {
-                if let Some(problem) = problem(&done.output, &done.ledger) {
+            let translate = |options: &Options| {
+                [
+                    translate_request(&bytes, *from, to, options),
+                    translate_response(&bytes, *from, to, &Exchange::default(), options),
+                    translate_error(&bytes, *from, to, Some(400), options),
+                ]
+                .map(|done| done.map(|done| (done.output, done.ledger)).ok())
+            };
+            let [fresh, known] = [&fresh, &knowing].map(translate);
+            for (fresh, known) in fresh.into_iter().zip(known) {
+                let Some((output, ledger)) = fresh else {
+                    continue;
+                };
+                let mut problem = problem(&output, &ledger);
+                if known.is_none_or(|(_, known)| known != ledger) {
+                    problem = Some("a known ledger is another one".to_owned());
+                }
+                if let Some(problem) = problem {
                     problems.insert(format!("{from} to {to}: {problem}"), document.to_string());
                 }
             }

@@ -18,6 +18,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use tokio::runtime::{self, Handle};
 use tokio::time::{Instant, sleep};
 
 use crate::connect::{Connector, VendorStream};
@@ -34,6 +35,8 @@ pub(crate) struct Line {
     /// `None` once it is over.
     connection: Option<Connection<VendorStream, Full<Bytes>>>,
     signal: Arc<Signal>,
+    /// The runtime that watches it. Anybody can use it, but only there without being woken by others.
+    home: runtime::Id,
 }
 
 impl Line {
@@ -165,10 +168,15 @@ impl Pool {
         })
     }
 
-    /// The connection that was used last, if it still stands.
+    /// The connection of this runtime that was used last, if it still stands.
     pub(crate) fn take(&self) -> Option<Box<Line>> {
+        let here = Handle::current().id();
         loop {
-            let (since, mut line) = self.idle().pop()?;
+            let (since, mut line) = {
+                let mut idle = self.idle();
+                let last = idle.iter().rposition(|(_, line)| line.home == here)?;
+                idle.remove(last)
+            };
             if since.elapsed() < LONGEST_IDLE && line.is_free() {
                 return Some(line);
             }
@@ -186,6 +194,7 @@ impl Pool {
             sender,
             connection: Some(connection),
             signal: Signal::for_task(Waker::noop()),
+            home: Handle::current().id(),
         }))
     }
 

@@ -13,6 +13,8 @@ use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
@@ -35,6 +37,8 @@ pub(crate) struct App {
     pub(crate) body_deadline: Duration,
     /// Whether only this machine can reach the server.
     pub(crate) is_local: bool,
+    /// Where work goes on that outlasts a connection, or would hold up others on its thread.
+    pub(crate) tasks: Handle,
 }
 
 impl App {
@@ -87,7 +91,7 @@ impl App {
 
     /// Whatever takes long to begin its answer is kept apart, in a box: a connection has room for the
     /// largest of all answers in the making for as long as it is open, and moves it with every request.
-    async fn answer(&self, route: Route, asked: Asked) -> Result<Reply, Refusal> {
+    async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<Reply, Refusal> {
         match route {
             Route::Health => Ok(pages::health().into()),
             Route::Ready => Ok(pages::ready(&self.gateway).into()),
@@ -140,20 +144,32 @@ impl App {
             Route::Assist => {
                 let principal = self.admit(&asked, false)?;
                 check_body_kind(&asked.parts)?;
-                let assist = self.assist.as_ref().ok_or_else(nothing)?;
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-                Box::pin(assist.answer(&principal, &asked.parts.headers, &body)).await
+                let app = Arc::clone(self);
+                self.apart(async move {
+                    let assist = app.assist.as_ref().ok_or_else(nothing)?;
+                    let headers = &asked.parts.headers;
+                    assist.answer(&principal, headers, &body).await
+                })
+                .await
             }
             Route::Mcp(place) => {
                 let principal = self.admit(&asked, false)?;
-                let mcp = self.mcp.as_ref().ok_or_else(nothing)?;
+                if self.mcp.is_none() {
+                    return Err(nothing());
+                }
                 if asked.parts.method == Method::POST {
                     check_body_kind(&asked.parts)?;
                 }
                 let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
                 let body = body::read(asked.incoming, limit, self.body_deadline).await?;
-                let answered = Box::pin(mcp.answer(place, &principal, asked.parts, body)).await?;
-                Ok(answered.into())
+                let app = Arc::clone(self);
+                self.apart(async move {
+                    let mcp = app.mcp.as_ref().ok_or_else(nothing)?;
+                    let answered = mcp.answer(place, &principal, asked.parts, body).await?;
+                    Ok(answered.into())
+                })
+                .await
             }
             Route::Vendor {
                 dialect,
@@ -177,6 +193,20 @@ impl App {
                 };
                 Ok(Box::pin(self.gateway.exchange(ask)).await.into())
             }
+        }
+    }
+
+    /// Carries out what belongs to runs and sessions where they live; dropping it ends it there.
+    async fn apart(
+        &self,
+        work: impl Future<Output = Result<Reply, Refusal>> + Send + 'static,
+    ) -> Result<Reply, Refusal> {
+        let mut apart = JoinSet::new();
+        apart.spawn_on(work, &self.tasks);
+        match apart.join_next().await {
+            Some(Ok(answered)) => answered,
+            Some(Err(error)) => Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+            None => Err(Refusal::new(ErrorCode::Internal, "nobody answers")),
         }
     }
 

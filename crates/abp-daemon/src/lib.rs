@@ -15,6 +15,7 @@ mod auth;
 mod body;
 mod find;
 mod guard;
+mod lanes;
 mod mcp;
 mod pages;
 mod policy;

@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -21,6 +22,7 @@ use crate::app::App;
 use crate::assist::Assist;
 use crate::auth::Doorkeeper;
 use crate::guard::Allowed;
+use crate::lanes::Lanes;
 use crate::mcp::McpPlane;
 use crate::runs::RunPlane;
 use crate::tls;
@@ -101,6 +103,7 @@ impl From<Gateway> for Planes {
 pub struct Server {
     listener: TcpListener,
     app: Arc<App>,
+    lanes: Lanes,
     options: ServerOptions,
     tls: Option<TlsAcceptorDebug>,
 }
@@ -153,10 +156,16 @@ impl Server {
             max_body: options.max_body,
             body_deadline: options.body_timeout,
             is_local: address.is_loopback(),
+            tasks: Handle::current(),
         };
+        let lanes = Lanes::start().map_err(|error| {
+            let message = "cannot start the threads that serve connections";
+            AbpError::new(ErrorCode::Internal, message).with_source(error)
+        })?;
         Ok(Self {
             listener,
             app: Arc::new(app),
+            lanes,
             options,
             tls,
         })
@@ -208,6 +217,7 @@ impl Server {
             let open = self.options.max_connections - places.available_permits();
             tracing::warn!(target: "abp.daemon", open, "connections were cut off");
         }
+        self.lanes.end().await;
         self.app.gateway.clone().close().await;
     }
 
@@ -236,7 +246,14 @@ impl Server {
         };
         let ends = ends.clone();
         let tls = self.tls.clone();
-        tokio::spawn(async move {
+        // It leaves the runtime of the listener and enters that of its thread.
+        let Ok(stream) = stream.into_std() else {
+            return;
+        };
+        self.lanes.spawn(async move {
+            let Ok(stream) = TcpStream::from_std(stream) else {
+                return;
+            };
             match tls {
                 None => connection(stream, app, peer, deadlines, ends).await,
                 Some(TlsAcceptorDebug(acceptor)) => {

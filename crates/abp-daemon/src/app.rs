@@ -146,11 +146,11 @@ impl App {
                 check_body_kind(&asked.parts)?;
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
                 let app = Arc::clone(self);
-                self.apart(async move {
+                Box::pin(self.apart(async move {
                     let assist = app.assist.as_ref().ok_or_else(nothing)?;
                     let headers = &asked.parts.headers;
                     assist.answer(&principal, headers, &body).await
-                })
+                }))
                 .await
             }
             Route::Mcp(place) => {
@@ -164,11 +164,11 @@ impl App {
                 let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
                 let body = body::read(asked.incoming, limit, self.body_deadline).await?;
                 let app = Arc::clone(self);
-                self.apart(async move {
+                Box::pin(self.apart(async move {
                     let mcp = app.mcp.as_ref().ok_or_else(nothing)?;
                     let answered = mcp.answer(place, &principal, asked.parts, body).await?;
                     Ok(answered.into())
-                })
+                }))
                 .await
             }
             Route::Vendor {

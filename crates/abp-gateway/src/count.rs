@@ -28,7 +28,7 @@ impl Shared {
         self: &Arc<Self>,
         ask: &Ask,
         scan: &Scan,
-        choices: &[Choice],
+        choices: &[Arc<Choice>],
         mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         let Some(first) = choices.first() else {
@@ -100,8 +100,7 @@ impl Shared {
             ..asked
         };
         // The request is now the vendor's own; only its name for the model is still to be kept.
-        let mut native = choice.clone();
-        native.profile.model = None;
+        let native = Arc::new(choice.native());
         let sent = self.dispatch(&counting, scan, &[native], tally).await?;
         let status = sent.reply.status;
         let received = sent

@@ -44,7 +44,7 @@ pub(crate) struct Planned {
 
 /// An upstream that began to answer.
 pub(crate) struct Sent {
-    pub(crate) choice: Choice,
+    pub(crate) choice: Arc<Choice>,
     pub(crate) planned: Planned,
     pub(crate) reply: ModelReply,
     /// Its place among the upstream's requests; given up when the answer ends.
@@ -57,7 +57,7 @@ impl Shared {
         &self,
         ask: &Ask,
         scan: &Scan,
-        choices: &[Choice],
+        choices: &[Arc<Choice>],
         tally: &mut Tally,
     ) -> Result<Box<Sent>, Refusal> {
         let mut attempts = Attempts::default();
@@ -115,7 +115,7 @@ impl Shared {
         &self,
         ask: &Ask,
         scan: &Scan,
-        choice: &Choice,
+        choice: &Arc<Choice>,
         tally: &mut Tally,
         attempts: &mut Attempts,
     ) -> Result<Box<Sent>, Failure> {
@@ -148,7 +148,7 @@ impl Shared {
     /// What an upstream's answer, or its failure to give one, means for it and for us.
     fn judge(
         &self,
-        choice: &Choice,
+        choice: &Arc<Choice>,
         sent: Result<ModelReply, UpstreamError>,
         planned: Planned,
         slot: OwnedSemaphorePermit,
@@ -167,7 +167,7 @@ impl Shared {
                 tally.answered(reply.status.as_u16());
                 let wait = retry_after(&reply.headers, SystemTime::now());
                 let sent = Box::new(Sent {
-                    choice: choice.clone(),
+                    choice: Arc::clone(choice),
                     planned,
                     reply,
                     slot,
@@ -197,7 +197,7 @@ impl Shared {
         })
     }
 
-    async fn plan(&self, ask: &Ask, choice: &Choice) -> Result<Planned, AbpError> {
+    async fn plan(&self, ask: &Ask, choice: &Arc<Choice>) -> Result<Planned, AbpError> {
         if choice.is_native(ask.dialect) {
             return Ok(Planned::native(ask));
         }

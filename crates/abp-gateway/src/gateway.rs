@@ -21,7 +21,7 @@ use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
 use crate::ledgers::Ledgers;
 use crate::principal::{CallerKeys, Principal};
-use crate::route::{Choice, Member, UpstreamRules, route, seed};
+use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::Scan;
 use crate::tally::{Room, Tally, highest_cost, most_tokens, now};
 use crate::whole::{is_json, is_stream};
@@ -63,7 +63,7 @@ pub struct Gateway {
 /// What all exchanges share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) routes: Routes,
     pub(crate) settings: GatewaySettings,
     pub(crate) planner: Planner,
     pub(crate) store: Store,
@@ -96,7 +96,7 @@ impl Gateway {
         Ok(Self {
             shared: Arc::new(Shared {
                 metrics: Arc::new(metrics),
-                members,
+                routes: Routes::new(members),
                 planner: Planner::new(EmulationEngine::new(settings.emulation.clone())),
                 log: store.exchange_log(),
                 store,
@@ -130,7 +130,7 @@ impl Gateway {
     #[must_use]
     pub fn metrics(&self) -> MetricsSummary {
         let (metrics, now) = (&self.shared.metrics, Instant::now());
-        for member in &self.shared.members {
+        for member in &self.shared.routes.members {
             let level = match member.breaker().state(now) {
                 CircuitState::Closed => BreakerLevel::Closed,
                 CircuitState::HalfOpen => BreakerLevel::HalfOpen,
@@ -179,7 +179,7 @@ impl Gateway {
     #[must_use]
     pub fn models(&self, principal: &Principal) -> Vec<ServedModel> {
         let mut served: Vec<ServedModel> = Vec::new();
-        for member in &self.shared.members {
+        for member in &self.shared.routes.members {
             let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
             let names = member.rules.models.iter().filter(plain);
             for name in names.chain(member.rules.aliases.keys()) {
@@ -200,9 +200,8 @@ impl Gateway {
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         let now = Instant::now();
-        self.shared
-            .members
-            .iter()
+        let members = self.shared.routes.members.iter();
+        members
             .map(|member| UpstreamStatus {
                 name: member.name().to_owned(),
                 dialects: member.upstream.descriptor().dialects.clone(),
@@ -273,11 +272,7 @@ impl Shared {
     }
 
     /// Everything that has to be known, and allowed, before anything is sent.
-    async fn prepared(
-        &self,
-        ask: &mut Ask,
-        tally: &mut Tally,
-    ) -> Result<(Scan, Vec<Choice>), Refusal> {
+    async fn prepared(&self, ask: &mut Ask, tally: &mut Tally) -> Result<(Scan, Choices), Refusal> {
         let scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
         tally.record.model_asked.clone_from(&scan.model);
         tally.record.streamed = scan.stream;
@@ -302,11 +297,14 @@ impl Shared {
         scan: &Scan,
         run_id: Uuid,
         home: Option<&str>,
-    ) -> Result<Vec<Choice>, Refusal> {
+    ) -> Result<Choices, Refusal> {
         let session = headers::session(&ask.headers).or(scan.session.as_deref());
         let seed = seed(session, run_id);
-        let mut choices = route(&self.members, ask.dialect, &scan.model, seed);
-        choices.retain(|choice| home.is_none_or(|home| choice.member.name() == home));
+        let mut choices = self.routes.choices(ask.dialect, &scan.model, seed);
+        if let Some(home) = home {
+            let at_home = choices.iter().filter(|one| one.member.name() == home);
+            choices = at_home.cloned().collect();
+        }
         if !choices.is_empty() {
             return Ok(choices);
         }
@@ -339,7 +337,7 @@ impl Shared {
         self: &Arc<Self>,
         ask: &Ask,
         scan: &Scan,
-        choices: &[Choice],
+        choices: &[Arc<Choice>],
         mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         if ask.operation == ModelOperation::CountTokens {
@@ -376,7 +374,7 @@ impl Shared {
         &self,
         ask: &Ask,
         scan: &Scan,
-        choices: &[Choice],
+        choices: &[Arc<Choice>],
         tally: &mut Tally,
     ) -> Result<(), Refusal> {
         let principal = &ask.principal;

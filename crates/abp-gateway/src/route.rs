@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use abp_backend_core::{BreakerSettings, CircuitBreaker, Upstream};
 use abp_core::{CapabilityManifest, PriceTable};
@@ -11,8 +11,8 @@ use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use tokio::sync::Semaphore;
 
-/// How many models' manifests are remembered.
-const MAX_MANIFESTS: usize = 256;
+/// How many models are remembered.
+const MAX_MODELS: usize = 256;
 
 /// What the operator says about an upstream.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Member {
         }
         let manifest = Arc::new(abp_translate::manifest(dialect, Some(model)));
         // Callers choose the names where an upstream takes any.
-        if known.len() >= MAX_MANIFESTS {
+        if known.len() >= MAX_MODELS {
             known.clear();
         }
         known.insert(model.to_owned(), (dialect, Arc::clone(&manifest)));
@@ -110,7 +110,7 @@ impl Member {
 }
 
 /// An upstream for a request.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) member: Arc<Member>,
     /// The dialect it is asked in.
@@ -126,52 +126,106 @@ impl Choice {
     pub(crate) fn is_native(&self, asked: Dialect) -> bool {
         self.dialect == asked && self.profile.model.is_none()
     }
+
+    /// The same for a request that names the vendor's model already.
+    pub(crate) fn native(&self) -> Self {
+        Self {
+            member: Arc::clone(&self.member),
+            dialect: self.dialect,
+            model: self.model.clone(),
+            profile: TargetProfile {
+                model: None,
+                ..self.profile.clone()
+            },
+        }
+    }
 }
 
-/// The upstreams that serve a model, in the order in which they are to be tried: those that speak the
-/// caller's dialect first, because nothing is lost there; among equals by weight, and the same one for
-/// the same `seed`; after each one its fallbacks.
-pub(crate) fn route(
-    members: &[Arc<Member>],
-    asked: Dialect,
-    model: &str,
-    seed: u64,
-) -> Vec<Choice> {
-    let mut choices: Vec<Choice> = members
-        .iter()
-        .filter_map(|member| choice(member, asked, model))
-        .collect();
-    choices.sort_by(|a, b| {
-        let key = |choice: &Choice| (!choice.is_native(asked), choice.dialect != asked);
-        let by_weight = || draw(b, seed).total_cmp(&draw(a, seed));
-        key(a).cmp(&key(b)).then_with(by_weight)
-    });
-    let fallbacks: Vec<Choice> = choices
-        .iter()
-        .flat_map(|choice| &choice.member.rules.fallback)
-        .filter_map(|name| members.iter().find(|member| member.name() == name))
-        // A fallback that does not list the model is the operator's word that it will do.
-        .filter_map(|member| {
-            choice(member, asked, model).or_else(|| named(member, asked, model, model))
-        })
-        .collect();
-    choices.extend(fallbacks);
-    let mut seen: Vec<Arc<Member>> = Vec::new();
-    choices.retain(|choice| {
-        let known = seen
+/// Upstreams for a request, in the order in which they are to be tried.
+pub(crate) type Choices = Arc<[Arc<Choice>]>;
+
+/// The upstreams, and which of them serve which model.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) members: Vec<Arc<Member>>,
+    /// Who serves a model, in no order yet.
+    known: RwLock<HashMap<String, Vec<(Dialect, Choices)>>>,
+}
+
+impl Routes {
+    pub(crate) fn new(members: Vec<Arc<Member>>) -> Self {
+        Self {
+            members,
+            known: RwLock::default(),
+        }
+    }
+
+    /// The upstreams that serve a model, in the order in which they are to be tried: those that speak
+    /// the caller's dialect first, because nothing is lost there; among equals by weight, and the same
+    /// one for the same `seed`; after each one its fallbacks.
+    pub(crate) fn choices(&self, asked: Dialect, model: &str, seed: u64) -> Choices {
+        let serving = self.serving(asked, model);
+        match serving.as_ref() {
+            [only] if only.member.rules.fallback.is_empty() => serving,
+            _ => self.in_order(&serving, asked, model, seed),
+        }
+    }
+
+    fn serving(&self, asked: Dialect, model: &str) -> Choices {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut of_model = known.get(model).into_iter().flatten();
+        if let Some((_, serving)) = of_model.find(|(dialect, _)| *dialect == asked) {
+            return Arc::clone(serving);
+        }
+        drop(known);
+        let serving = self.members.iter();
+        let serving: Choices = serving
+            .filter_map(|member| choice(member, asked, model))
+            .collect();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Callers choose the names where an upstream takes any.
+        if known.len() >= MAX_MODELS {
+            known.clear();
+        }
+        let of_model = known.entry(model.to_owned()).or_default();
+        of_model.push((asked, Arc::clone(&serving)));
+        serving
+    }
+
+    fn in_order(&self, serving: &Choices, asked: Dialect, model: &str, seed: u64) -> Choices {
+        let mut choices = serving.to_vec();
+        choices.sort_by(|a, b| {
+            let key = |choice: &Choice| (!choice.is_native(asked), choice.dialect != asked);
+            let by_weight = || draw(b, seed).total_cmp(&draw(a, seed));
+            key(a).cmp(&key(b)).then_with(by_weight)
+        });
+        let fallbacks: Vec<_> = choices
             .iter()
-            .any(|member| Arc::ptr_eq(member, &choice.member));
-        seen.push(Arc::clone(&choice.member));
-        !known
-    });
-    choices
+            .flat_map(|choice| &choice.member.rules.fallback)
+            .filter_map(|name| self.members.iter().find(|member| member.name() == name))
+            // A fallback that does not list the model is the operator's word that it will do.
+            .filter_map(|member| {
+                choice(member, asked, model).or_else(|| named(member, asked, model, model))
+            })
+            .collect();
+        choices.extend(fallbacks);
+        let mut seen: Vec<Arc<Member>> = Vec::new();
+        choices.retain(|choice| {
+            let known = seen
+                .iter()
+                .any(|member| Arc::ptr_eq(member, &choice.member));
+            seen.push(Arc::clone(&choice.member));
+            !known
+        });
+        choices.into()
+    }
 }
 
-fn choice(member: &Arc<Member>, asked: Dialect, model: &str) -> Option<Choice> {
+fn choice(member: &Arc<Member>, asked: Dialect, model: &str) -> Option<Arc<Choice>> {
     named(member, asked, model, member.serves(model)?)
 }
 
-fn named(member: &Arc<Member>, asked: Dialect, model: &str, name: &str) -> Option<Choice> {
+fn named(member: &Arc<Member>, asked: Dialect, model: &str, name: &str) -> Option<Arc<Choice>> {
     let descriptor = member.upstream.descriptor();
     let dialect = descriptor.dialect_for(asked)?;
     // Gemini names the model in the address, so a request of it has none for another vendor.
@@ -181,12 +235,12 @@ fn named(member: &Arc<Member>, asked: Dialect, model: &str, name: &str) -> Optio
         wire_version: descriptor.wire_version.clone(),
         plain_text_only: false,
     };
-    Some(Choice {
+    Some(Arc::new(Choice {
         dialect,
         model: name.to_owned(),
         profile,
         member: Arc::clone(member),
-    })
+    }))
 }
 
 /// A number that is largest for each member in proportion to its weight (weighted rendezvous hashing):
@@ -245,7 +299,8 @@ mod tests {
     }
 
     fn names(members: &[Arc<Member>], model: &str, seed: u64) -> Vec<String> {
-        route(members, Dialect::OpenAi, model, seed)
+        Routes::new(members.to_vec())
+            .choices(Dialect::OpenAi, model, seed)
             .iter()
             .map(|choice| format!("{}:{}", choice.member.name(), choice.model))
             .collect()

@@ -84,6 +84,7 @@ impl Shared {
         query: Option<String>,
     ) -> Result<Answer, Refusal> {
         let member = self
+            .routes
             .members
             .iter()
             .find(|member| member.name() == kept.upstream)

@@ -26,8 +26,8 @@ pub fn only_members(source: &str, names: &[&str]) -> Option<String> {
         }
         scan.expect(b':')?;
         let value = scan.value()?;
-        let is_wanted = |name: &&str| key.get(1..key.len() - 1) == Some(*name);
-        if names.iter().any(|name| is_wanted(name)) {
+        let name = key.get(1..key.len() - 1)?;
+        if names.contains(&name) {
             if kept.len() > 1 {
                 kept.push(',');
             }

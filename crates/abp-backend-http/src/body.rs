@@ -7,8 +7,6 @@ use std::task::{Context, Poll, ready};
 use abp_backend_core::UpstreamError;
 use bytes::Bytes;
 use futures_core::Stream;
-use http_body::{Body as _, Frame};
-use hyper::body::Incoming;
 
 use crate::deadline::{Deadline, Wait};
 use crate::pool::{Line, Pool};
@@ -16,28 +14,10 @@ use crate::pool::{Line, Pool};
 /// The parts of an answer, each as it lies in the connection's buffer.
 pub(crate) struct AnswerBody {
     /// `None` after the end. Dropping it before the end closes the connection.
-    source: Option<Source>,
+    line: Option<Box<Line>>,
     pool: Arc<Pool>,
     deadline: Deadline,
     bound: Option<Bound>,
-}
-
-/// Where an answer comes from.
-pub(crate) struct Source {
-    pub(crate) incoming: Incoming,
-    pub(crate) line: Box<Line>,
-}
-
-impl Source {
-    fn poll_frame(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { incoming, line } = self;
-        line.poll_through(context, |context| {
-            Pin::new(&mut *incoming).poll_frame(context)
-        })
-    }
 }
 
 /// How much more is taken.
@@ -64,13 +44,13 @@ impl Bound {
 
 impl AnswerBody {
     pub(crate) fn new(
-        source: Source,
+        line: Box<Line>,
         pool: Arc<Pool>,
         deadline: Deadline,
         bound: Option<Bound>,
     ) -> Self {
         Self {
-            source: Some(source),
+            line: Some(line),
             pool,
             deadline,
             bound,
@@ -82,28 +62,21 @@ impl AnswerBody {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, UpstreamError>> {
-        let Some(source) = &mut self.source else {
+        let Some(line) = &mut self.line else {
             return Poll::Ready(Ok(None));
         };
-        loop {
-            let Poll::Ready(frame) = source.poll_frame(context) else {
-                self.deadline.wait_for(Wait::Part);
-                return Poll::Ready(Err(ready!(self.deadline.poll(context))));
-            };
-            let Some(frame) = frame else {
-                return Poll::Ready(Ok(None));
-            };
-            let frame = frame.map_err(|error| UpstreamError::Broken(error.to_string()))?;
+        let Poll::Ready(part) = line.poll_part(context) else {
+            self.deadline.wait_for(Wait::Part);
+            return Poll::Ready(Err(ready!(self.deadline.poll(context))));
+        };
+        let part = part.map_err(|error| UpstreamError::Broken(error.to_string()))?;
+        if let Some(part) = &part {
             self.deadline.came()?;
-            // Trailers are of no use to anybody here.
-            let Ok(part) = frame.into_data() else {
-                continue;
-            };
             if let Some(bound) = &mut self.bound {
                 bound.take(part.len())?;
             }
-            return Poll::Ready(Ok(Some(part)));
         }
+        Poll::Ready(Ok(part))
     }
 }
 
@@ -114,10 +87,10 @@ impl Stream for AnswerBody {
         let part = ready!(self.poll_part(context)).transpose();
         match part {
             Some(Ok(_)) => {}
-            Some(Err(_)) => self.source = None,
+            Some(Err(_)) => self.line = None,
             None => {
-                if let Some(source) = self.source.take() {
-                    self.pool.give_back(source.line);
+                if let Some(line) = self.line.take() {
+                    self.pool.give_back(line);
                 }
             }
         }

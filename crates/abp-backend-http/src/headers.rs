@@ -10,6 +10,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::message::write_header;
+
 /// What belongs to one connection (RFC 9110, 7.6.1) and ends with it.
 static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -24,7 +26,8 @@ static HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// What is the upstream's own business, and is never taken over from a caller.
-static NEVER_FORWARDED: [HeaderName; 10] = [
+static NEVER_FORWARDED: [HeaderName; 13] = [
+    ACCEPT_ENCODING,
     AUTHORIZATION,
     API_KEY,
     GOOGLE_KEY,
@@ -32,8 +35,10 @@ static NEVER_FORWARDED: [HeaderName; 10] = [
     COOKIE,
     CONTENT_ENCODING,
     CONTENT_LENGTH,
+    CONTENT_TYPE,
     EXPECT,
     FORWARDED,
+    HOST,
     VIA,
 ];
 
@@ -84,57 +89,63 @@ impl OwnHeaders {
         })
     }
 
-    /// What of a caller's headers goes along, and what the vendor wants besides.
-    pub(crate) fn outgoing(&self, mut headers: HeaderMap, dialect: Dialect) -> HeaderMap {
-        drop_hop_by_hop(&mut headers);
-        remove_all(&mut headers, |name| {
-            NEVER_FORWARDED.contains(name) || name.as_str().starts_with("x-forwarded-")
-        });
-        headers.insert(HOST, self.host.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let agent = concat!("agent-backplane/", env!("CARGO_PKG_VERSION"));
-        headers
-            .entry(USER_AGENT)
-            .or_insert(HeaderValue::from_static(agent));
+    /// Writes what of a caller's headers goes along, and what the vendor wants besides.
+    pub(crate) fn write(&self, head: &mut Vec<u8>, headers: &HeaderMap, dialect: Dialect) {
+        let of_connection = named_in_connection(headers);
+        for (name, value) in headers {
+            let stays = HOP_BY_HOP.contains(name)
+                || of_connection.contains(name)
+                || NEVER_FORWARDED.contains(name)
+                || name.as_str().starts_with("x-forwarded-");
+            if !stays {
+                write_header(head, name, value);
+            }
+        }
+        write_header(head, &HOST, &self.host);
+        write_header(
+            head,
+            &CONTENT_TYPE,
+            &HeaderValue::from_static("application/json"),
+        );
+        write_header(
+            head,
+            &ACCEPT_ENCODING,
+            &HeaderValue::from_static("identity"),
+        );
+        if !headers.contains_key(USER_AGENT) {
+            let agent = concat!("agent-backplane/", env!("CARGO_PKG_VERSION"));
+            write_header(head, &USER_AGENT, &HeaderValue::from_static(agent));
+        }
         let (name, value) = match dialect.family() {
             WireFamily::Messages => {
-                headers
-                    .entry(ANTHROPIC_VERSION)
-                    .or_insert_with(|| self.wire_version.clone());
+                if !headers.contains_key(ANTHROPIC_VERSION) {
+                    write_header(head, &ANTHROPIC_VERSION, &self.wire_version);
+                }
                 (API_KEY, &self.key)
             }
             WireFamily::GenerateContent => (GOOGLE_KEY, &self.key),
             _ => (AUTHORIZATION, &self.bearer),
         };
         if let Some(value) = value {
-            headers.insert(name, value.clone());
+            write_header(head, &name, value);
         }
-        headers
     }
 }
 
 /// Drops what belongs to the connection, and what its `Connection` header names as such.
 pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let named = headers.get_all(CONNECTION).iter();
-    let named: Vec<HeaderName> = named
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|names| names.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    remove_all(headers, |name| {
-        HOP_BY_HOP.contains(name) || named.contains(name)
-    });
-}
-
-/// There is rarely anything to remove.
-fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let unwanted: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| unwanted(name))
-        .cloned()
-        .collect();
+    let named = named_in_connection(headers);
+    let is_unwanted = |name: &&HeaderName| HOP_BY_HOP.contains(name) || named.contains(name);
+    // There is rarely anything to remove.
+    let unwanted: Vec<HeaderName> = headers.keys().filter(is_unwanted).cloned().collect();
     for name in unwanted {
         headers.remove(name);
     }
+}
+
+fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter();
+    let names = values.filter_map(|value| value.to_str().ok());
+    let names = names.flat_map(|names| names.split(','));
+    names.filter_map(|name| name.trim().parse().ok()).collect()
 }

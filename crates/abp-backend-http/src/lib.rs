@@ -10,6 +10,7 @@ mod body;
 mod connect;
 mod deadline;
 mod headers;
+mod message;
 mod model;
 mod pool;
 mod spec;

@@ -10,16 +10,15 @@ use abp_backend_core::{
 };
 use abp_error::{AbpError, ErrorCode};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, Request, Response, Uri};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http::{HeaderMap, Uri};
 
 use crate::address::Address;
-use crate::body::{AnswerBody, Bound, Source};
+use crate::body::{AnswerBody, Bound};
 use crate::connect::{ConnectTimedOut, Connector};
 use crate::deadline::{Deadline, Wait, milliseconds};
 use crate::headers::{OwnHeaders, drop_hop_by_hop};
-use crate::pool::{Line, Pool, VendorRequest};
+use crate::message::{Head, write_head};
+use crate::pool::{Line, LineError, Pool, VendorRequest};
 use crate::{HttpUpstreamSpec, Timeouts, tls};
 
 /// A vendor's API over HTTP/1.1, with a pool of connections of its own.
@@ -83,8 +82,8 @@ impl HttpUpstream {
     async fn exchange(&self, call: ModelCall) -> Result<ModelReply, UpstreamError> {
         let request = self.request(call)?;
         let mut deadline = Deadline::start(self.timeouts);
-        let (response, line) = self.answer(request, &mut deadline).await?;
-        self.reply(response, line, deadline)
+        let (head, line) = self.answer(request, &mut deadline).await?;
+        self.reply(head, line, deadline)
     }
 
     fn request(&self, call: ModelCall) -> Result<VendorRequest, UpstreamError> {
@@ -93,11 +92,9 @@ impl HttpUpstream {
             return Err(UpstreamError::NotConfigured(problem));
         }
         let (method, uri) = self.address.route(&call)?;
-        let mut request = Request::new(Full::new(call.body));
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = self.headers.outgoing(call.headers, call.dialect);
-        Ok(request)
+        let headers = |head: &mut Vec<u8>| self.headers.write(head, &call.headers, call.dialect);
+        let head = write_head(&method, &uri, call.body.len(), headers);
+        Ok(VendorRequest::new(head, call.body))
     }
 
     /// Sends a request and waits for the head of its answer. Connecting has its own limit, in the
@@ -106,7 +103,7 @@ impl HttpUpstream {
         &self,
         mut request: VendorRequest,
         deadline: &mut Deadline,
-    ) -> Result<(Response<Incoming>, Box<Line>), UpstreamError> {
+    ) -> Result<(Head, Box<Line>), UpstreamError> {
         loop {
             let kept = self.pool.take();
             let was_kept = kept.is_some();
@@ -121,14 +118,11 @@ impl HttpUpstream {
                 error = poll_fn(|context| deadline.poll(context)) => return Err(error),
             };
             deadline.came()?;
-            let mut error = match answered {
-                Ok(response) => return Ok((response, line)),
-                Err(error) => error,
-            };
-            request = match error.take_message() {
+            request = match answered {
+                Ok(head) => return Ok((head, line)),
                 // The vendor closed it while nobody used it, and has seen nothing of the request.
-                Some(unsent) if was_kept => unsent,
-                _ => return Err(UpstreamError::Broken(innermost(error.error()))),
+                Err(LineError::Unsent(unsent)) if was_kept => unsent,
+                Err(error) => return Err(UpstreamError::Broken(innermost(&error))),
             };
         }
     }
@@ -150,11 +144,10 @@ impl HttpUpstream {
 
     fn reply(
         &self,
-        response: Response<Incoming>,
+        head: Head,
         line: Box<Line>,
         deadline: Deadline,
     ) -> Result<ModelReply, UpstreamError> {
-        let (head, incoming) = response.into_parts();
         let (status, mut headers) = (head.status, head.headers);
         if status.is_redirection() && headers.contains_key(LOCATION) {
             return Err(UpstreamError::Redirected);
@@ -169,12 +162,11 @@ impl HttpUpstream {
             return Err(UpstreamError::TooLong { limit });
         }
         drop_hop_by_hop(&mut headers);
-        let source = Source { incoming, line };
         let pool = Arc::clone(&self.pool);
         Ok(ModelReply {
             status,
             headers,
-            body: ModelBody::stream(AnswerBody::new(source, pool, deadline, bound)),
+            body: ModelBody::stream(AnswerBody::new(line, pool, deadline, bound)),
         })
     }
 }

@@ -26,7 +26,7 @@ const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 /// What of a caller's headers goes to an upstream of another dialect.
 static ALWAYS_FORWARDED: [HeaderName; 2] = [TRACE_PARENT, TRACE_STATE];
 
-/// Room for what goes along and for what is added to it.
+/// Room for what comes back and for what is added to it.
 const USUAL_HEADERS: usize = 16;
 
 /// What of an upstream's headers goes to the caller.
@@ -62,7 +62,7 @@ pub(crate) fn forwarded(headers: &HeaderMap, same_dialect: bool) -> HeaderMap {
     } else {
         &ALWAYS_FORWARDED
     };
-    let mut kept = HeaderMap::with_capacity(USUAL_HEADERS);
+    let mut kept = HeaderMap::new();
     for name in names {
         for value in headers.get_all(name) {
             kept.append(name.clone(), value.clone());

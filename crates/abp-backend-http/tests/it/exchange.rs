@@ -160,6 +160,31 @@ async fn a_connection_that_the_vendor_closed_is_not_used_again() {
     }
 }
 
+/// A vendor may refuse a request before it has read it, and never read it.
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_request_is_heard() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            connection.read_exact(&mut [0; 16]).unwrap();
+            let answer = b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}";
+            connection.write_all(answer).unwrap();
+            open.push(connection);
+        }
+    });
+    let upstream = HttpUpstream::new(spec(format!("http://{address}"))).unwrap();
+    let long = format!("{{\"x\":\"{}\"}}", "y".repeat(16 << 20));
+    // A second request on the same connection would be taken for the rest of the first one.
+    for _ in 0..2 {
+        let reply = upstream.send(call(Dialect::OpenAi, long.clone())).await.unwrap();
+        assert_eq!(reply.status, 413);
+        assert_eq!(reply.body.collect(10).await.unwrap(), "{}");
+    }
+}
+
 #[tokio::test]
 async fn b5_a_compressed_answer_is_refused_not_unpacked() {
     let bomb = Reply::gzip_bomb(16 << 20).unwrap();

@@ -106,12 +106,14 @@ impl<'t> Item<'t> {
 
     /// A member, `null` included.
     #[must_use]
+    #[inline]
     pub fn get(self, key: &str) -> Option<Self> {
         self.view.get(key).map(|view| self.reader.item(view))
     }
 
     /// A member that is there and not `null`.
     #[must_use]
+    #[inline]
     pub fn some(self, key: &str) -> Option<Self> {
         self.get(key).filter(|item| !item.view.is_null())
     }
@@ -242,6 +244,7 @@ impl<'t> Item<'t> {
     }
 
     /// The tag in a member, where it is there. Callers who only mark it may ignore the word.
+    #[inline]
     pub fn tag_of(self, key: &str) -> Option<Cow<'t, str>> {
         self.get(key)?.tag()
     }
@@ -274,6 +277,7 @@ impl<'t> Item<'t> {
     ///
     /// # Errors
     /// Fails where it is there and no string.
+    #[inline]
     pub fn opt_text(self, key: &str) -> Result<Option<Leaf<String>>, DialectError> {
         self.some(key).map(Self::text).transpose()
     }
@@ -282,6 +286,7 @@ impl<'t> Item<'t> {
     ///
     /// # Errors
     /// Fails where it is there and no boolean.
+    #[inline]
     pub fn opt_flag(self, key: &str) -> Result<Option<Leaf<bool>>, DialectError> {
         self.some(key).map(Self::flag).transpose()
     }
@@ -290,6 +295,7 @@ impl<'t> Item<'t> {
     ///
     /// # Errors
     /// Fails where it is there and no count.
+    #[inline]
     pub fn opt_count(self, key: &str) -> Result<Option<Leaf<u64>>, DialectError> {
         self.some(key).map(Self::count).transpose()
     }
@@ -298,12 +304,14 @@ impl<'t> Item<'t> {
     ///
     /// # Errors
     /// Fails where it is there and no number.
+    #[inline]
     pub fn opt_number(self, key: &str) -> Result<Option<Leaf<RawJson>>, DialectError> {
         self.some(key).map(Self::number).transpose()
     }
 
     /// Takes an optional member as it is spelled; `null` is absent.
     #[must_use]
+    #[inline]
     pub fn opt_raw(self, key: &str) -> Option<Leaf<RawJson>> {
         self.some(key).map(Self::raw)
     }

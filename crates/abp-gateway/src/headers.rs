@@ -1,7 +1,5 @@
 //! Which headers go where. What is not on a list goes nowhere.
 
-use std::borrow::Cow;
-
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
@@ -125,11 +123,6 @@ impl Truth<'_> {
             ExecutionMode::Passthrough => "passthrough",
             ExecutionMode::Mapped => "mapped",
         };
-        let fidelity = match self.fidelity {
-            FidelityLevel::Lossless => Cow::Borrowed("lossless"),
-            FidelityLevel::LossyLabeled => Cow::Owned(format!("lossy;n={}", self.losses)),
-            FidelityLevel::Unsupported => Cow::Owned(format!("unsupported;n={}", self.losses)),
-        };
         let mut text = Uuid::encode_buffer();
         insert(
             headers,
@@ -138,7 +131,17 @@ impl Truth<'_> {
         );
         insert(headers, BACKEND, self.backend);
         headers.insert(MODE, HeaderValue::from_static(mode));
-        insert(headers, FIDELITY, &fidelity);
+        match self.fidelity {
+            FidelityLevel::Lossless => {
+                headers.insert(FIDELITY, HeaderValue::from_static("lossless"));
+            }
+            FidelityLevel::LossyLabeled => {
+                insert(headers, FIDELITY, &format!("lossy;n={}", self.losses));
+            }
+            FidelityLevel::Unsupported => {
+                insert(headers, FIDELITY, &format!("unsupported;n={}", self.losses));
+            }
+        }
         if !self.emulated.is_empty() {
             insert(headers, EMULATED, &self.emulated.join(","));
         }

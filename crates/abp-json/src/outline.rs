@@ -86,21 +86,28 @@ impl<'s> Scan<'s> {
         let start = self.space();
         let mut depth = 0_usize;
         loop {
-            match self.peek()? {
+            let rest = self.source.as_bytes().get(self.at..)?;
+            let found = rest.iter().position(|byte| is_structure(*byte))?;
+            self.at += found;
+            match rest.get(found)? {
                 b'"' => {
                     self.at += 1;
                     self.string()?;
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
-                b'}' | b']' | b',' if depth == 0 => break,
-                b'}' | b']' => depth -= 1,
-                _ => {}
+                b',' if depth > 0 => {}
+                _ if depth == 0 => break,
+                _ => depth -= 1,
             }
             self.at += 1;
         }
         Some(self.source.get(start..self.at)?.trim_end())
     }
+}
+
+fn is_structure(byte: u8) -> bool {
+    matches!(byte, b'"' | b',' | b'[' | b']' | b'{' | b'}')
 }
 
 #[cfg(test)]

@@ -144,6 +144,7 @@ pub(crate) fn utf16_rank(byte: u8) -> u8 {
 ///
 /// It is never zero and looks at no more than sixteen bytes. Somebody who picks keys that agree
 /// there makes the parser fall back to comparing them, nothing worse.
+#[inline]
 pub(crate) fn fingerprint(key: &[u8]) -> u32 {
     let (head, tail) = if let (Some(head), Some(tail)) = (key.first_chunk(), key.last_chunk()) {
         (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))

@@ -186,16 +186,28 @@ impl<'t> View<'t> {
 
     /// Returns the value of an object's member; the last one where the key is duplicated, as
     /// `serde_json` does.
+    #[inline]
     pub fn get(self, key: &str) -> Option<Self> {
-        let wanted = fingerprint(key.as_bytes());
-        let mut matching = self.entries().filter(|(found, _)| {
-            found.node.link == wanted && *found.key_bytes() == *key.as_bytes()
-        });
-        let (_, first) = matching.next()?;
-        if self.node.has(flag::DUPLICATE) {
-            return matching.last().map_or(Some(first), |(_, last)| Some(last));
+        // Inlined, so that the fingerprint of a literal is reckoned once and for all.
+        self.find(key, fingerprint(key.as_bytes()))
+    }
+
+    fn find(self, key: &str, wanted: u32) -> Option<Self> {
+        let (mut at, end) = self.children(Kind::Object);
+        let mut found = None;
+        while at < end {
+            let (name, node) = (self.tape.node(at), self.tape.node(at + 1));
+            let is_same = || *Self::new(self.tape, at).key_bytes() == *key.as_bytes();
+            if name.link == wanted && is_same() {
+                let (tape, id) = (self.tape, at + 1);
+                found = Some(Self { tape, id, node });
+                if !self.node.has(flag::DUPLICATE) {
+                    break;
+                }
+            }
+            at = node.next(at + 1);
         }
-        Some(first)
+        found
     }
 
     /// Returns the members of an object, or nothing for other kinds.

@@ -4,6 +4,8 @@
 //! caller's part. [`position`](Writer::position) tells where the next value will start, so that a
 //! caller can say later what became of a value it read.
 
+use crate::string::plain_end;
+
 /// Writes one JSON document as compact text.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
@@ -92,23 +94,21 @@ impl Writer {
 
 /// Appends a string as JSON, quotes included.
 pub fn push_string(text: &mut String, value: &str) {
+    text.reserve(value.len() + 2);
     text.push('"');
     let mut rest = value;
-    while let Some(at) = rest.bytes().position(needs_escape) {
-        let (plain, escaped) = rest.split_at_checked(at).unwrap_or((rest, ""));
+    loop {
+        let end = plain_end(rest.as_bytes(), 0);
+        let (plain, escaped) = rest.split_at_checked(end).unwrap_or((rest, ""));
         text.push_str(plain);
         let mut characters = escaped.chars();
-        if let Some(character) = characters.next() {
-            push_escaped(text, character);
-        }
+        let Some(character) = characters.next() else {
+            break;
+        };
+        push_escaped(text, character);
         rest = characters.as_str();
     }
-    text.push_str(rest);
     text.push('"');
-}
-
-fn needs_escape(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
 /// The characters to escape are all ASCII, so a byte and a character are the same here.

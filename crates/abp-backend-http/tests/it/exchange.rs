@@ -179,7 +179,10 @@ async fn an_answer_before_the_end_of_the_request_is_heard() {
     let long = format!("{{\"x\":\"{}\"}}", "y".repeat(16 << 20));
     // A second request on the same connection would be taken for the rest of the first one.
     for _ in 0..2 {
-        let reply = upstream.send(call(Dialect::OpenAi, long.clone())).await.unwrap();
+        let reply = upstream
+            .send(call(Dialect::OpenAi, long.clone()))
+            .await
+            .unwrap();
         assert_eq!(reply.status, 413);
         assert_eq!(reply.body.collect(10).await.unwrap(), "{}");
     }

@@ -27,10 +27,7 @@ const MAX_FORM: usize = 16 << 10;
 const ENTRY: usize = 256;
 
 /// What stands for a key, where a value has its kind.
-const KEY: u8 = 0x80;
-
-/// In front of what is in a list or object.
-const FILLED: u8 = 0x40;
+const KEY: usize = 0xff;
 
 /// Ledgers by the form of their documents; for everybody who translates many.
 #[derive(Debug, Default)]
@@ -135,13 +132,11 @@ impl Form {
         self.number(tape.node_count());
         for view in tape.nodes() {
             if view.is_key() {
-                self.byte(KEY);
-                self.text(view.string_source().unwrap_or_default());
-            } else if view.is_empty() {
-                self.byte(view.kind() as u8);
+                let name = view.string_source().unwrap_or_default();
+                self.number(name.len() << 8 | KEY);
+                self.0.extend_from_slice(name.as_bytes());
             } else {
-                self.byte(view.kind() as u8 | FILLED);
-                self.number(view.subtree().end);
+                self.number(view.subtree().end << 8 | view.kind() as usize);
             }
         }
     }
@@ -197,7 +192,7 @@ impl Form {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Every number here counts bytes or nodes of one document, of which there are fewer than 2^32.
+    /// Whatever is longer than 2^24 bytes does not fit into a form anyway.
     fn number(&mut self, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.0.extend_from_slice(&number.to_le_bytes());

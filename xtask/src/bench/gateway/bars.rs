@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::figures::millis;
 use super::lane::Way;
-use super::measure::{Json, Streams, later, ratio};
+use super::measure::{Json, Streams, later, most_delayed, ratio};
 use super::{Memory, OpenStreams, Overload};
 use crate::output::say;
 
@@ -117,7 +117,7 @@ pub(super) fn of_json(figures: &BTreeMap<Way, Json>) -> Vec<Bar> {
 pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
     let cpu = |way, floor| ratio(figures, way, floor, |lane: &Streams| &lane.cpu);
     let first = |way| later(figures, way, |lane: &Streams| &lane.first);
-    let slowest = |way| later(figures, way, |lane: &Streams| &lane.slowest);
+    let most = |way| later(figures, way, |lane: &Streams| &lane.most);
     let what = |way: Way, floor| format!("{}: CPU per chunk, × {floor}", way.name());
     let delay = |way: Way, which| format!("{}: {which} chunk later than direct, ms", way.name());
     let way = Way::Passthrough;
@@ -129,7 +129,18 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
             Some(1.1),
         ),
         Bar::at_most(delay(way, "first"), first(way), 1.0, None),
-        Bar::at_most(delay(way, "slowest"), slowest(way), 1.0, None),
+        Bar::at_most(
+            delay(way, "99 of 100 chunks: the last"),
+            most(way),
+            1.0,
+            None,
+        ),
+        Bar::at_most(
+            delay(way, "most delayed"),
+            most_delayed(figures, way),
+            1.0,
+            None,
+        ),
     ];
     for way in Way::TRANSLATED {
         bars.extend([

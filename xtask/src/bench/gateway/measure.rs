@@ -1,6 +1,7 @@
 //! What is measured of every lane, and the tables that tell it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -9,7 +10,7 @@ use super::closed::closed_loop;
 use super::dialogue::CHUNKS;
 use super::figures::{Series, micros, millis, percentile};
 use super::lane::{Lane, Way, in_turn};
-use super::paced::follow;
+use super::paced::{OnTheWay, follow};
 use crate::output::say;
 
 /// How many callers there are where throughput counts.
@@ -34,8 +35,12 @@ pub(super) struct Streams {
     chunks_per_second: Series,
     /// How long the first chunk of a paced stream is on its way, in milliseconds.
     pub(super) first: Series,
-    /// The same for the slowest chunk.
-    pub(super) slowest: Series,
+    /// The same for all but one in a hundred.
+    pub(super) most: Series,
+    /// The same for the slowest of all: the machine's worst moment as much as the lane's.
+    slowest: Series,
+    /// Every chunk of every stream, round by round.
+    each: Vec<Vec<f64>>,
 }
 
 pub(super) async fn json(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way, Json>> {
@@ -76,19 +81,21 @@ pub(super) async fn streams(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<
     })
     .await?;
     let mut paced = in_turn(lanes, plan.paced_rounds, async |lane: &Lane<'_>| {
-        let way = follow(&lane.paced).await?;
-        Ok((millis(way.first), millis(way.slowest)))
+        follow(&lane.paced).await
     })
     .await?;
     let figures = busy.into_iter().map(|(way, busy)| {
         let paced = paced.remove(&way).unwrap_or_default();
         let (cpu, chunks_per_second) = busy.into_iter().unzip();
-        let (first, slowest) = paced.into_iter().unzip();
+        let series = |of: fn(&OnTheWay) -> Duration| paced.iter().map(of).map(millis).collect();
+        let each = |round: &OnTheWay| round.each.iter().copied().map(millis).collect();
         let figures = Streams {
             cpu,
             chunks_per_second,
-            first,
-            slowest,
+            first: series(|round| round.first),
+            most: series(|round| round.most),
+            slowest: series(|round| round.slowest),
+            each: paced.iter().map(each).collect(),
         };
         (way, figures)
     });
@@ -123,18 +130,20 @@ pub(super) fn tell_json(figures: &BTreeMap<Way, Json>) {
 pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
     say("");
     say(format_args!(
-        "| streams of {CHUNKS} chunks | chunks/s, {CALLERS} callers | CPU µs per chunk | × bare hyper | × nginx | first chunk later, ms | slowest chunk later, ms |"
+        "| streams of {CHUNKS} chunks | chunks/s, {CALLERS} callers | CPU µs per chunk | × bare hyper | × nginx | first chunk later, ms | 99 of 100 later | most delayed one | slowest of a round |"
     ));
-    say("|---|---|---|---|---|---|---|");
+    say("|---|---|---|---|---|---|---|---|---|");
     for (way, lane) in figures {
         say(format_args!(
-            "| {} | {:.0} | {} | {} | {} | {} | {} |",
+            "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {} |",
             way.name(),
             lane.chunks_per_second.median(),
             processor(*way, &lane.cpu),
             told(ratio(figures, *way, Way::Hyper, |lane| &lane.cpu)),
             told(ratio(figures, *way, Way::Nginx, |lane| &lane.cpu)),
             told(later(figures, *way, |lane| &lane.first)),
+            told(later(figures, *way, |lane| &lane.most)),
+            told(most_delayed(figures, *way)),
             told(later(figures, *way, |lane| &lane.slowest)),
         ));
     }
@@ -160,6 +169,22 @@ pub(super) fn later<T>(
 ) -> Option<f64> {
     let (ours, direct) = (figures.get(&way)?, figures.get(&Way::Direct)?);
     Some(series(ours).minus(series(direct)).median())
+}
+
+/// How much later than direct the chunk comes that is delayed most: for each chunk of each stream the
+/// median of the rounds, and of those the greatest. Whoever holds a certain chunk back is found out;
+/// moments in which the machine does something else meet another chunk every time.
+pub(super) fn most_delayed(figures: &BTreeMap<Way, Streams>, way: Way) -> Option<f64> {
+    let (ours, direct) = (&figures.get(&way)?.each, &figures.get(&Way::Direct)?.each);
+    let chunks = ours.iter().chain(direct).map(Vec::len).min()?;
+    let of = |rounds: &[Vec<f64>], chunk: usize| -> Series {
+        rounds
+            .iter()
+            .filter_map(|round| round.get(chunk).copied())
+            .collect()
+    };
+    let later = (0..chunks).map(|chunk| of(ours, chunk).minus(&of(direct, chunk)).median());
+    later.reduce(f64::max)
 }
 
 /// Processor time; in brackets where it is the upstream's own.

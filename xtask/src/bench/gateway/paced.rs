@@ -17,12 +17,16 @@ const STREAMS: u32 = 8;
 const APART: Duration = Duration::from_micros(700);
 
 /// How long pieces were on their way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct OnTheWay {
     /// The first piece of a stream, request included: the median of the streams.
     pub(super) first: Duration,
+    /// All but one in a hundred of all pieces took no longer.
+    pub(super) most: Duration,
     /// The slowest piece of all streams.
     pub(super) slowest: Duration,
+    /// Every piece of every stream, in order.
+    pub(super) each: Vec<Duration>,
 }
 
 /// Follows a few paced streams.
@@ -33,18 +37,22 @@ pub(super) async fn follow(target: &Target) -> Result<OnTheWay> {
             let target = target.clone();
             streams.spawn(async move {
                 tokio::time::sleep(APART * number).await;
-                pieces(&target).await
+                Ok::<_, anyhow::Error>((number, pieces(&target).await?))
             });
         }
-        let (mut firsts, mut slowest) = (Vec::new(), Duration::ZERO);
-        while let Some(pieces) = streams.join_next().await {
-            let pieces = pieces??;
-            firsts.extend(pieces.first());
-            slowest = slowest.max(pieces.into_iter().max().unwrap_or_default());
-        }
+        let all = streams.join_all().await;
+        let mut all: Vec<_> = all.into_iter().collect::<Result<_>>()?;
+        all.sort_by_key(|(number, _)| *number);
+        let mut firsts: Vec<_> = all
+            .iter()
+            .filter_map(|(_, all)| all.first().copied())
+            .collect();
+        let each: Vec<_> = all.into_iter().flat_map(|(_, pieces)| pieces).collect();
         Ok(OnTheWay {
             first: percentile(&mut firsts, 0.5),
-            slowest,
+            most: percentile(&mut each.clone(), 0.99),
+            slowest: each.iter().max().copied().unwrap_or_default(),
+            each,
         })
     })
     .await

@@ -1,6 +1,9 @@
 //! A few members of a large document, without reading the rest of it.
 
-use memchr::memchr2;
+use crate::string::plain_end;
+
+/// Room for what is usually kept.
+const USUAL: usize = 256;
 
 /// Returns a document that has only those members of the outermost object that have one of these names.
 ///
@@ -10,7 +13,8 @@ use memchr::memchr2;
 pub fn only_members(source: &str, names: &[&str]) -> Option<String> {
     let mut scan = Scan { source, at: 0 };
     scan.expect(b'{')?;
-    let mut kept = String::from("{");
+    let mut kept = String::with_capacity(USUAL);
+    kept.push('{');
     loop {
         let start = scan.space();
         match scan.next()? {
@@ -71,13 +75,13 @@ impl<'s> Scan<'s> {
     /// Goes on behind a string whose first quote was read.
     fn string(&mut self) -> Option<()> {
         loop {
-            let rest = self.source.as_bytes().get(self.at..)?;
-            let found = memchr2(b'"', b'\\', rest)?;
-            self.at += found + 1;
-            if rest.get(found) == Some(&b'"') {
-                return Some(());
+            self.at = plain_end(self.source.as_bytes(), self.at);
+            match self.next()? {
+                b'"' => return Some(()),
+                b'\\' => self.at += 1,
+                // A parser would refuse it.
+                _ => return None,
             }
-            self.at += 1;
         }
     }
 

@@ -2,7 +2,7 @@
 //! that a caller goes on from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use abp_core::ExecutionMode;
 use abp_dialect::{Dialect, WireFamily};
@@ -12,6 +12,7 @@ use abp_plan::reasoning_to_find;
 use abp_store::{KeptAnswer, ReasoningEntry};
 use abp_translate::{KeptReasoning, Recovered};
 use bytes::Bytes;
+use memchr::memmem::Finder;
 
 use crate::Principal;
 use crate::ask::Ask;
@@ -277,17 +278,19 @@ fn may_lack_reasoning(body: &[u8], to: Dialect) -> bool {
         to.family(),
         WireFamily::Messages | WireFamily::Responses | WireFamily::GenerateContent
     );
-    let signs: [&[u8]; 4] = [
-        b"\"tool_calls\"",
-        b"\"tool_use\"",
-        b"\"function_call\"",
-        b"\"functionCall\"",
-    ];
-    wants
-        && signs
-            .iter()
-            .any(|sign| memchr::memmem::find(body, sign).is_some())
+    wants && SIGNS_OF_CALLS.iter().any(|sign| sign.find(body).is_some())
 }
+
+/// What a request holds that holds calls.
+static SIGNS_OF_CALLS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    [
+        "\"tool_calls\"",
+        "\"tool_use\"",
+        "\"function_call\"",
+        "\"functionCall\"",
+    ]
+    .map(Finder::new)
+});
 
 /// The request with what the kept answer was an answer to, and the answer itself, before its input.
 fn expanded(request: &str, kept: &KeptAnswer) -> Option<String> {

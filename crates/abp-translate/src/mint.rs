@@ -26,6 +26,7 @@ pub(crate) fn mint_ids(response: &mut IrResponse, rules: &DialectRules) {
 #[derive(Debug)]
 pub(crate) struct Minting {
     required: bool,
+    /// Its id.
     answer: String,
     number: u32,
 }
@@ -52,10 +53,7 @@ impl Minting {
     }
 
     fn begin(&mut self, answer: Option<&Leaf<String>>) {
-        let is_plain =
-            |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-        let answer = answer.map_or("", |id| id.as_str());
-        self.answer = answer.chars().filter(is_plain).take(LONGEST).collect();
+        self.answer = answer.map_or_else(String::new, |id| id.value.clone());
     }
 
     fn mint(&mut self, id: &mut Option<Leaf<String>>) {
@@ -64,7 +62,10 @@ impl Minting {
         if id.is_some() || !self.required {
             return;
         }
-        let minted = match self.answer.as_str() {
+        let is_plain =
+            |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+        let plain = self.answer.chars().filter(is_plain);
+        let minted = match plain.take(LONGEST).collect::<String>().as_str() {
             "" => format!("call_{number}"),
             answer => format!("call_{answer}_{number}"),
         };

@@ -291,7 +291,14 @@ impl Pool {
             // A long answer is no reason to keep much room for the next one.
             (line.most, line.read) = (READ, BytesMut::new());
         }
-        self.idle().push((Instant::now(), line));
+        let is_old = |(since, _): &(Instant, _)| since.elapsed() >= LONGEST_IDLE;
+        let mut idle = self.idle();
+        // The sweeper ends with its runtime, and what belonged to that is of no use to another.
+        if idle.first().is_some_and(is_old) {
+            idle.retain(|one| !is_old(one));
+        }
+        idle.push((Instant::now(), line));
+        drop(idle);
         self.sweeper.call_once(|| {
             tokio::spawn(sweep(Arc::downgrade(self)));
         });

@@ -10,6 +10,7 @@ use abp_config::{Config, UpstreamConfig};
 use abp_daemon::{Planes, RunPlane, Server, ServerOptions, gateway, server_options};
 use abp_dialect::Dialect;
 use abp_gateway::{Gateway, key_hash};
+use abp_store::{ExchangeRecord, Store, StoreOptions};
 use abp_testkit::FakeVendor;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -171,12 +172,29 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
+impl Lab {
+    /// Ends the server and waits until it has ended; then gives what it recorded, the newest first.
+    pub(crate) fn end(mut self) -> Vec<ExchangeRecord> {
+        self.stop_serving();
+        let state = self.dir.path().join("state");
+        self.block_on(async {
+            let store = Store::open(&state, StoreOptions::default()).await;
+            let store = store.expect("a store");
+            store.exchanges(None, 100).await.expect("exchanges")
+        })
+    }
+
+    fn stop_serving(&mut self) {
         drop(self.stop.take());
-        if let (Some(runtime), Some(served)) = (self.runtime.take(), self.served.take()) {
+        if let (Some(runtime), Some(served)) = (&self.runtime, self.served.take()) {
             drop(runtime.block_on(served));
         }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop_serving();
     }
 }
 

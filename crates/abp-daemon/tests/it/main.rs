@@ -5,6 +5,8 @@ mod assist;
 #[cfg(test)]
 mod emulation;
 #[cfg(test)]
+mod ending;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hostile;

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +31,10 @@ use crate::wire::{Phase, Wire, WireDeadlines};
 /// What a server that is full says, before it says anything else.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\
     connection: close\r\n\r\n";
+
+/// How many connections may wait to be accepted, as far as the system allows. Whoever finds no room there
+/// tries again only after a second.
+const WAITING: u32 = 4096;
 
 /// How long a change of keys may take to count.
 const KEYS_FOLLOWED: Duration = Duration::from_millis(500);
@@ -138,7 +142,7 @@ impl Server {
             Some((certificate, key)) => Some(TlsAcceptorDebug(tls::acceptor(certificate, key)?)),
             None => None,
         };
-        let listener = TcpListener::bind(options.listen).await.map_err(|error| {
+        let listener = listen(options.listen).map_err(|error| {
             let message = format!("cannot listen on {}: {error}", options.listen);
             AbpError::new(ErrorCode::ConfigInvalid, message)
         })?;
@@ -267,6 +271,16 @@ impl Server {
             drop(place);
         });
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Takes over keys that another process made or revoked.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use abp_core::ir::{IrVendorField, Leaf, Origin, RawJson};
-use abp_json::{NodeId, Writer};
+use abp_json::{NodeId, Tape, Writer};
 
 use crate::{Dialect, Reader, TargetProfile};
 
@@ -137,7 +137,7 @@ impl JsonValue for bool {
 
 impl JsonValue for u64 {
     fn write(&self, writer: &mut Writer) {
-        writer.raw(&self.to_string());
+        writer.integer(*self);
     }
 }
 
@@ -161,14 +161,17 @@ impl<'s> Lowering<'s> {
         target: Dialect,
         profile: &'s TargetProfile,
     ) -> Self {
-        let bytes = source.map_or(0, |(_, reader)| reader.tape().source().len());
+        let tape = source.map(|(_, reader)| reader.tape());
+        let bytes = tape.map_or(0, |tape| tape.source().len());
+        let nodes = tape.map_or(0, Tape::node_count);
         Self {
             source,
             target,
             profile,
             native: source.is_some_and(|(dialect, _)| dialect == target),
             writer: Writer::with_capacity(bytes + bytes / 8),
-            marks: Vec::new(),
+            // About every other node is a value.
+            marks: Vec::with_capacity(nodes / 2 + 16),
             notes: Vec::new(),
         }
     }

@@ -4,6 +4,8 @@
 //! caller's part. [`position`](Writer::position) tells where the next value will start, so that a
 //! caller can say later what became of a value it read.
 
+use std::fmt::Write as _;
+
 use crate::string::plain_end;
 
 /// Writes one JSON document as compact text.
@@ -71,6 +73,14 @@ impl Writer {
     pub fn raw(&mut self, json: &str) {
         self.separate();
         self.text.push_str(json);
+        self.comma = true;
+    }
+
+    /// Writes an integer.
+    pub fn integer(&mut self, integer: u64) {
+        self.separate();
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "{integer}");
         self.comma = true;
     }
 

@@ -20,7 +20,7 @@ use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
 use crate::body::{self, Outgoing, Reply};
 use crate::guard::{Allowed, check_body_kind};
-use crate::mcp::McpPlane;
+use crate::mcp::{McpPlace, McpPlane};
 use crate::pages;
 use crate::route::Route;
 use crate::wire::Phase;
@@ -141,36 +141,8 @@ impl App {
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
                 Ok(Box::pin(pages::translate(body)).await?.into())
             }
-            Route::Assist => {
-                let principal = self.admit(&asked, false)?;
-                check_body_kind(&asked.parts)?;
-                let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-                let app = Arc::clone(self);
-                Box::pin(self.apart(async move {
-                    let assist = app.assist.as_ref().ok_or_else(nothing)?;
-                    let headers = &asked.parts.headers;
-                    assist.answer(&principal, headers, &body).await
-                }))
-                .await
-            }
-            Route::Mcp(place) => {
-                let principal = self.admit(&asked, false)?;
-                if self.mcp.is_none() {
-                    return Err(nothing());
-                }
-                if asked.parts.method == Method::POST {
-                    check_body_kind(&asked.parts)?;
-                }
-                let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
-                let body = body::read(asked.incoming, limit, self.body_deadline).await?;
-                let app = Arc::clone(self);
-                Box::pin(self.apart(async move {
-                    let mcp = app.mcp.as_ref().ok_or_else(nothing)?;
-                    let answered = mcp.answer(place, &principal, asked.parts, body).await?;
-                    Ok(answered.into())
-                }))
-                .await
-            }
+            Route::Assist => Box::pin(self.assist(asked)).await,
+            Route::Mcp(place) => Box::pin(self.mcp(place, asked)).await,
             Route::Vendor {
                 dialect,
                 operation,
@@ -194,6 +166,41 @@ impl App {
                 Ok(Box::pin(self.gateway.exchange(ask)).await.into())
             }
         }
+    }
+
+    async fn assist(self: &Arc<Self>, asked: Asked) -> Result<Reply, Refusal> {
+        let principal = self.admit(&asked, false)?;
+        if self.assist.is_none() {
+            return Err(nothing());
+        }
+        check_body_kind(&asked.parts)?;
+        let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
+        let app = Arc::clone(self);
+        self.apart(async move {
+            let assist = app.assist.as_ref().ok_or_else(nothing)?;
+            let headers = &asked.parts.headers;
+            assist.answer(&principal, headers, &body).await
+        })
+        .await
+    }
+
+    async fn mcp(self: &Arc<Self>, place: McpPlace, asked: Asked) -> Result<Reply, Refusal> {
+        let principal = self.admit(&asked, false)?;
+        if self.mcp.is_none() {
+            return Err(nothing());
+        }
+        if asked.parts.method == Method::POST {
+            check_body_kind(&asked.parts)?;
+        }
+        let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
+        let body = body::read(asked.incoming, limit, self.body_deadline).await?;
+        let app = Arc::clone(self);
+        self.apart(async move {
+            let mcp = app.mcp.as_ref().ok_or_else(nothing)?;
+            let answered = mcp.answer(place, &principal, asked.parts, body).await?;
+            Ok(answered.into())
+        })
+        .await
     }
 
     /// Carries out what belongs to runs and sessions where they live; dropping it ends it there.

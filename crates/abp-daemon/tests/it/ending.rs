@@ -17,7 +17,9 @@ fn answers_under_way_end_in_order_or_are_cut_off() {
     let slow = Vendor::events(events.clone())
         .in_chunks(events.len() / 8)
         .every(Duration::from_millis(50));
-    let endless = Vendor::events(events.clone()).stall_at(events.len() / 2);
+    let endless = Vendor::events(events)
+        .in_chunks(4)
+        .every(Duration::from_millis(100));
     let cases = [
         (slow, true, Outcome::Complete),
         (endless, false, Outcome::Cancelled),

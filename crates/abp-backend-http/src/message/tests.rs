@@ -1,3 +1,5 @@
+//! Answers as vendors send them, and as nobody should.
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;

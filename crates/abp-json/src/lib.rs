@@ -30,7 +30,6 @@ mod duplicate;
 mod error;
 mod finite;
 mod number;
-mod outline;
 mod parse;
 pub mod pointer;
 mod string;
@@ -42,7 +41,6 @@ pub use admit::{
     AdmissionChange, AdmissionReason, Admitted, MAX_ADMITTED_DEPTH, admit_text, admit_value,
 };
 pub use error::{CanonicalError, JsonError};
-pub use outline::only_members;
 pub use tape::{Duplicate, Limits, NodeId, Tape};
 pub use view::{Entries, Items, Kind, View};
 pub use writer::{Writer, push_string};

@@ -6,22 +6,16 @@
 use abp_core::ir::IrUsage;
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
 use abp_dialect::{Dialect, Reader, StreamDecoder, WireFamily};
-use abp_json::{Limits, Tape, only_members};
+use abp_json::{Limits, Tape};
 use memchr::memmem;
 
 use crate::codec;
 use crate::stream::StreamSummary;
 
-/// The members of answers that say what was used.
-const COUNTS: [&str; 2] = ["usage", "usageMetadata"];
-
 /// What a whole answer says it used; `None` where it says nothing that can be read.
 #[must_use]
 pub fn usage_of(dialect: Dialect, answer: &[u8], limits: &Limits) -> Option<IrUsage> {
     let codec = codec(dialect)?;
-    let counts = std::str::from_utf8(answer).ok();
-    let counts = counts.and_then(|text| only_members(text, &COUNTS));
-    let answer = counts.as_ref().map_or(answer, String::as_bytes);
     let tape = Tape::parse(answer, limits).ok()?;
     let reader = Reader::new(&tape);
     codec.read_usage(reader.root()).ok()?

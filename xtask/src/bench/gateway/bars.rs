@@ -118,6 +118,7 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
     let cpu = |way, floor| ratio(figures, way, floor, |lane: &Streams| &lane.cpu);
     let first = |way| later(figures, way, |lane: &Streams| &lane.first);
     let most = |way| later(figures, way, |lane: &Streams| &lane.most);
+    let slowest = |way| later(figures, way, |lane: &Streams| &lane.slowest);
     let what = |way: Way, floor| format!("{}: CPU per chunk, × {floor}", way.name());
     let delay = |way: Way, which| format!("{}: {which} chunk later than direct, ms", way.name());
     let way = Way::Passthrough;
@@ -141,6 +142,7 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
             1.0,
             None,
         ),
+        Bar::at_most(delay(way, "slowest"), slowest(way), 1.0, None),
     ];
     for way in Way::TRANSLATED {
         bars.extend([

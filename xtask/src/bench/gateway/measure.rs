@@ -38,7 +38,7 @@ pub(super) struct Streams {
     /// The same for all but one in a hundred.
     pub(super) most: Series,
     /// The same for the slowest of all: the machine's worst moment as much as the lane's.
-    slowest: Series,
+    pub(super) slowest: Series,
     /// Every chunk of every stream, round by round.
     each: Vec<Vec<f64>>,
 }

@@ -81,6 +81,9 @@ impl HttpUpstream {
 
     async fn exchange(&self, call: ModelCall) -> Result<ModelReply, UpstreamError> {
         let request = self.request(call)?;
+        // Requests that came together go out together: a vendor on this machine, or the system for it, is
+        // woken once for all of them, and not out of the middle of our work for each.
+        tokio::task::yield_now().await;
         let mut deadline = Deadline::start(self.timeouts);
         let (head, line) = self.answer(request, &mut deadline).await?;
         self.reply(head, line, deadline)

@@ -163,7 +163,10 @@ impl App {
                     body,
                     on_loss,
                 };
-                Ok(Box::pin(self.gateway.exchange(ask)).await.into())
+                let answer = Box::pin(self.gateway.exchange(ask)).await;
+                // Whatever else came in by now is worked on first; then all answers go out together.
+                tokio::task::yield_now().await;
+                Ok(answer.into())
             }
         }
     }

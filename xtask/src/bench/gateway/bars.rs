@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::figures::millis;
 use super::lane::Way;
 use super::measure::{Json, Streams, later, most_delayed, ratio};
+use super::pauses::Taken;
 use super::{Memory, OpenStreams, Overload};
 use crate::output::say;
 
@@ -24,6 +25,17 @@ pub(super) struct Bar {
     /// `None` where it was not measured.
     figure: Option<f64>,
     wanted: Wanted,
+    /// For how long the machine itself stood still, where the figure would show that too.
+    pause: f64,
+}
+
+/// What there is to say of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Reached,
+    Missed,
+    /// The machine's own pauses are longer than what is asked.
+    Untold,
 }
 
 impl Bar {
@@ -33,6 +45,7 @@ impl Bar {
             what: what.into(),
             figure,
             wanted: Wanted::AtMost { bar, goal },
+            pause: 0.0,
         }
     }
 
@@ -42,6 +55,7 @@ impl Bar {
             what: what.into(),
             figure,
             wanted: Wanted::AtMost { bar: None, goal },
+            pause: 0.0,
         }
     }
 
@@ -50,23 +64,40 @@ impl Bar {
             what: what.into(),
             figure: Some(figure),
             wanted: Wanted::AtLeast(bar),
+            pause: 0.0,
         }
+    }
+
+    /// For a figure that is as bad as the worst moment of the machine: in the unit of the figure.
+    fn while_paused(self, pause: f64) -> Self {
+        Self { pause, ..self }
     }
 
     /// Whether it is as good as it has to be; `None` where nothing is asked, or nothing known.
-    fn passes(&self) -> Option<bool> {
+    fn verdict(&self) -> Option<Verdict> {
         let figure = self.figure?;
-        match self.wanted {
-            Wanted::AtMost { bar, .. } => Some(figure <= bar?),
-            Wanted::AtLeast(bar) => Some(figure >= bar),
-        }
+        let (is_reached, is_untold) = match self.wanted {
+            Wanted::AtMost { bar, .. } => (figure <= bar?, self.pause > bar?),
+            Wanted::AtLeast(bar) => (figure >= bar, false),
+        };
+        Some(match (is_reached, is_untold) {
+            (true, _) => Verdict::Reached,
+            (false, true) => Verdict::Untold,
+            (false, false) => Verdict::Missed,
+        })
     }
 
     fn row(&self) -> String {
-        let verdict = match self.passes() {
-            Some(true) => "pass",
-            Some(false) => "**FAIL**",
-            None => "",
+        let verdict = match self.verdict() {
+            Some(Verdict::Reached) => "pass".to_owned(),
+            Some(Verdict::Missed) => "**FAIL**".to_owned(),
+            Some(Verdict::Untold) => {
+                format!(
+                    "cannot be told: the machine paused for {}",
+                    number(self.pause)
+                )
+            }
+            None => String::new(),
         };
         let figure = self
             .figure
@@ -122,6 +153,7 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
     let what = |way: Way, floor| format!("{}: CPU per chunk, × {floor}", way.name());
     let delay = |way: Way, which| format!("{}: {which} chunk later than direct, ms", way.name());
     let way = Way::Passthrough;
+    let pause = figures.get(&way).map_or(0.0, |lane| lane.pause.median());
     let mut bars = vec![
         Bar::at_most(
             what(way, "bare hyper"),
@@ -142,7 +174,7 @@ pub(super) fn of_streams(figures: &BTreeMap<Way, Streams>) -> Vec<Bar> {
             1.0,
             None,
         ),
-        Bar::at_most(delay(way, "slowest"), slowest(way), 1.0, None),
+        Bar::at_most(delay(way, "slowest"), slowest(way), 1.0, None).while_paused(pause),
     ];
     for way in Way::TRANSLATED {
         bars.extend([
@@ -174,12 +206,13 @@ pub(super) fn of_open_streams(open: &OpenStreams, wanted: usize) -> Vec<Bar> {
     ]
 }
 
-pub(super) fn of_overload(overload: &Overload) -> Vec<Bar> {
+pub(super) fn of_overload(taken: &Taken<Overload>) -> Vec<Bar> {
+    let (overload, pause) = (&taken.figure, millis(taken.pause));
     let share = overload.goodput / overload.peak;
     let refused = millis(overload.refused_p99);
     vec![
         Bar::at_least("overload: goodput, share of the peak", share, 0.9),
-        Bar::at_most("overload: refusals, p99, ms", Some(refused), 10.0, None),
+        Bar::at_most("overload: refusals, p99, ms", Some(refused), 10.0, None).while_paused(pause),
     ]
 }
 
@@ -192,7 +225,7 @@ pub(super) fn tell(bars: &[Bar]) -> usize {
         say(bar.row());
     }
     bars.iter()
-        .filter(|bar| bar.passes() == Some(false))
+        .filter(|bar| bar.verdict() == Some(Verdict::Missed))
         .count()
 }
 
@@ -210,6 +243,18 @@ mod tests {
             (
                 Bar::at_most("x", Some(1.51), 1.5, None),
                 "| **FAIL** | x | 1.51 | ≤ 1.50 |  |",
+            ),
+            (
+                Bar::at_most("x", Some(1.4), 1.0, None).while_paused(2.5),
+                "| cannot be told: the machine paused for 2.50 | x | 1.40 | ≤ 1.00 |  |",
+            ),
+            (
+                Bar::at_most("x", Some(1.4), 1.0, None).while_paused(1.0),
+                "| **FAIL** | x | 1.40 | ≤ 1.00 |  |",
+            ),
+            (
+                Bar::at_most("x", Some(0.9), 1.0, None).while_paused(2.5),
+                "| pass | x | 0.90 | ≤ 1.00 |  |",
             ),
             (
                 Bar::goal("x", Some(1.0), 1.2),

@@ -11,6 +11,7 @@ use super::dialogue::CHUNKS;
 use super::figures::{Series, micros, millis, percentile};
 use super::lane::{Lane, Way, in_turn};
 use super::paced::{OnTheWay, follow};
+use super::pauses::{Taken, Witnesses};
 use crate::output::say;
 
 /// How many callers there are where throughput counts.
@@ -41,6 +42,8 @@ pub(super) struct Streams {
     pub(super) slowest: Series,
     /// Every chunk of every stream, round by round.
     each: Vec<Vec<f64>>,
+    /// The longest pause of the machine itself meanwhile, in milliseconds.
+    pub(super) pause: Series,
 }
 
 pub(super) async fn json(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way, Json>> {
@@ -70,7 +73,11 @@ pub(super) async fn json(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way
     Ok(figures.collect())
 }
 
-pub(super) async fn streams(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<Way, Streams>> {
+pub(super) async fn streams(
+    plan: &Plan,
+    witnesses: &Witnesses,
+    lanes: &[Lane<'_>],
+) -> Result<BTreeMap<Way, Streams>> {
     let busy = in_turn(lanes, plan.rounds, async |lane: &Lane<'_>| {
         let slice = closed_loop(&lane.stream, lane.process, CALLERS, plan.slice).await?;
         let chunks = CHUNKS as f64;
@@ -81,14 +88,21 @@ pub(super) async fn streams(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<
     })
     .await?;
     let mut paced = in_turn(lanes, plan.paced_rounds, async |lane: &Lane<'_>| {
-        follow(&lane.paced).await
+        let follow = async || follow(&lane.paced).await;
+        witnesses.undisturbed(plan.tries, follow).await
     })
     .await?;
     let figures = busy.into_iter().map(|(way, busy)| {
         let paced = paced.remove(&way).unwrap_or_default();
         let (cpu, chunks_per_second) = busy.into_iter().unzip();
-        let series = |of: fn(&OnTheWay) -> Duration| paced.iter().map(of).map(millis).collect();
-        let each = |round: &OnTheWay| round.each.iter().copied().map(millis).collect();
+        let series = |of: fn(&OnTheWay) -> Duration| {
+            let rounds = paced.iter().map(|round| of(&round.figure));
+            rounds.map(millis).collect()
+        };
+        let each = |round: &Taken<OnTheWay>| {
+            let each = round.figure.each.iter().copied();
+            each.map(millis).collect()
+        };
         let figures = Streams {
             cpu,
             chunks_per_second,
@@ -96,6 +110,7 @@ pub(super) async fn streams(plan: &Plan, lanes: &[Lane<'_>]) -> Result<BTreeMap<
             most: series(|round| round.most),
             slowest: series(|round| round.slowest),
             each: paced.iter().map(each).collect(),
+            pause: paced.iter().map(|round| millis(round.pause)).collect(),
         };
         (way, figures)
     });
@@ -130,12 +145,12 @@ pub(super) fn tell_json(figures: &BTreeMap<Way, Json>) {
 pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
     say("");
     say(format_args!(
-        "| streams of {CHUNKS} chunks | chunks/s, {CALLERS} callers | CPU µs per chunk | × bare hyper | × nginx | first chunk later, ms | 99 of 100 later | most delayed one | slowest of a round |"
+        "| streams of {CHUNKS} chunks | chunks/s, {CALLERS} callers | CPU µs per chunk | × bare hyper | × nginx | first chunk later, ms | 99 of 100 later | most delayed one | slowest of a round | machine paused |"
     ));
-    say("|---|---|---|---|---|---|---|---|---|");
+    say("|---|---|---|---|---|---|---|---|---|---|");
     for (way, lane) in figures {
         say(format_args!(
-            "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {} | {:.2} |",
             way.name(),
             lane.chunks_per_second.median(),
             processor(*way, &lane.cpu),
@@ -145,6 +160,7 @@ pub(super) fn tell_streams(figures: &BTreeMap<Way, Streams>) {
             told(later(figures, *way, |lane| &lane.most)),
             told(most_delayed(figures, *way)),
             told(later(figures, *way, |lane| &lane.slowest)),
+            lane.pause.median(),
         ));
     }
 }

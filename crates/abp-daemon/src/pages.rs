@@ -125,8 +125,9 @@ pub(crate) fn protocol() -> Answer {
             "x-abp-run-id": "the exchange; its receipt is at /v1/receipts/{run_id}",
             "x-abp-backend": "the upstream that answered",
             "x-abp-mode": "passthrough or mapped",
-            "x-abp-fidelity": "lossless, or lossy;n=COUNT of what changed its meaning in the request \
-                               (in the answer too where it came in one piece)",
+            "x-abp-fidelity": "lossless, or lossy;n=COUNT of what changed its meaning in the request and in \
+                               an answer in one piece; a translated stream ends in a comment that says it \
+                               again, with the answer",
             "x-abp-emulated": "what was made up for",
             "x-abp-error": "the code of an error of the gateway itself",
         },

@@ -1,5 +1,7 @@
 //! Which headers go where. What is not on a list goes nowhere.
 
+use std::borrow::Cow;
+
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
@@ -131,21 +133,25 @@ impl Truth<'_> {
         );
         insert(headers, BACKEND, self.backend);
         headers.insert(MODE, HeaderValue::from_static(mode));
-        match self.fidelity {
-            FidelityLevel::Lossless => {
-                headers.insert(FIDELITY, HeaderValue::from_static("lossless"));
-            }
-            FidelityLevel::LossyLabeled => {
-                insert(headers, FIDELITY, &format!("lossy;n={}", self.losses));
-            }
-            FidelityLevel::Unsupported => {
-                insert(headers, FIDELITY, &format!("unsupported;n={}", self.losses));
-            }
-        }
+        insert(headers, FIDELITY, &fidelity(self.fidelity, self.losses));
         if !self.emulated.is_empty() {
             insert(headers, EMULATED, &self.emulated.join(","));
         }
     }
+}
+
+/// How true an exchange was: `lossless`, or how much was lost.
+fn fidelity(level: FidelityLevel, losses: usize) -> Cow<'static, str> {
+    match level {
+        FidelityLevel::Lossless => "lossless".into(),
+        FidelityLevel::LossyLabeled => format!("lossy;n={losses}").into(),
+        FidelityLevel::Unsupported => format!("unsupported;n={losses}").into(),
+    }
+}
+
+/// The header as a line at the end of a stream, when it is known what became of the answer.
+pub(crate) fn late_fidelity(level: FidelityLevel, losses: usize) -> String {
+    format!("{FIDELITY}: {}", fidelity(level, losses))
 }
 
 /// What was emulated, by name.

@@ -285,6 +285,7 @@ impl AnswerStream {
                 let mut out = Vec::new();
                 translator.finish_or_fail(&mut out);
                 let summary = translator.events().summary().clone();
+                self.account(&mut out);
                 self.close(&out, &summary, code(&summary));
                 Ok(Bytes::from(out))
             }
@@ -311,6 +312,7 @@ impl AnswerStream {
                 let summary = translator.events().summary().clone();
                 let mut out = Vec::new();
                 translator.interrupt(told(&self.upstream, error), &mut out);
+                self.account(&mut out);
                 self.close(&out, &summary, Some(error.code()));
                 Ok(Bytes::from(out))
             }
@@ -364,6 +366,18 @@ impl AnswerStream {
         Ok(Bytes::from(out))
     }
 
+    /// Accounts for a translated answer that has ended, and says in its last line how true the exchange
+    /// was: the headers were sent before that was known.
+    fn account(&mut self, out: &mut Vec<u8>) {
+        if let Way::Mapped { translator, .. } = &mut self.way
+            && let Some(tally) = &mut self.tally
+        {
+            tally.account(translator.ledger(), "answer");
+            let (fidelity, losses) = tally.fidelity();
+            translator.comment(&headers::late_fidelity(fidelity, losses), out);
+        }
+    }
+
     /// Closes the exchange, with the last bytes of our own that the caller gets.
     fn close(&mut self, last: &[u8], summary: &StreamSummary, code: Option<ErrorCode>) {
         let Some(mut tally) = self.tally.take() else {
@@ -377,9 +391,6 @@ impl AnswerStream {
         }
         if let Some(usage) = &summary.usage {
             tally.used(usage);
-        }
-        if let Way::Mapped { translator, .. } = &self.way {
-            tally.account(translator.ledger(), "answer");
         }
         match code {
             None => {
@@ -428,7 +439,7 @@ impl AnswerStream {
             return Poll::Pending;
         }
         let mut out = Vec::new();
-        translator.keep_alive(&mut out);
+        translator.comment("keep-alive", &mut out);
         Poll::Ready(Bytes::from(out))
     }
 

@@ -17,7 +17,7 @@ pub struct AbpInfo {
     pub backend: Option<String>,
     /// Whether the documents passed as they are.
     pub mode: Option<ExecutionMode>,
-    /// Whether everything arrived. In a stream it is known of the request only.
+    /// Whether everything arrived. Of a stream it is known of the request only, until it has ended.
     pub fidelity: Option<FidelityLevel>,
     /// How much did not.
     pub losses: u64,
@@ -47,6 +47,15 @@ impl AbpInfo {
                 .map(str::to_owned)
                 .collect(),
             error_code: text(headers, "x-abp-error").map(str::to_owned),
+        }
+    }
+
+    /// Takes a comment of a stream, by which the gateway tells what became of the answer. Where the bytes
+    /// are the vendor's own, their comments say nothing about the gateway.
+    pub(crate) fn hear(&mut self, comment: &str) {
+        let told = comment.trim().strip_prefix("x-abp-fidelity:");
+        if let Some(told) = told.filter(|_| self.mode == Some(ExecutionMode::Mapped)) {
+            (self.fidelity, self.losses) = fidelity(told.trim());
         }
     }
 }
@@ -104,6 +113,24 @@ mod tests {
         ];
         for (value, expected) in cases {
             assert_eq!(fidelity(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_the_gateways_own_comments_are_heard() {
+        let told = " x-abp-fidelity: lossy;n=3";
+        let cases = [
+            (ExecutionMode::Mapped, told, 3),
+            (ExecutionMode::Mapped, " keep-alive", 0),
+            (ExecutionMode::Passthrough, told, 0),
+        ];
+        for (mode, comment, losses) in cases {
+            let mut info = AbpInfo {
+                mode: Some(mode),
+                ..AbpInfo::default()
+            };
+            info.hear(comment);
+            assert_eq!(info.losses, losses, "{mode:?} {comment}");
         }
     }
 }

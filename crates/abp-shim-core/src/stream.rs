@@ -135,7 +135,7 @@ impl<R: StreamReader> ApiStream<R> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// What the gateway did.
+    /// What the gateway did; how true the answer is once there is `None`.
     #[must_use]
     pub fn abp(&self) -> &AbpInfo {
         &self.pieces.head.abp
@@ -168,15 +168,17 @@ impl<R: StreamReader> ApiStream<R> {
 
 impl<R: StreamReader> Pieces<R> {
     fn read_all(&mut self, mut events: SseEvents<'_, '_>) {
-        while self.phase == Phase::Open {
+        while self.phase != Phase::Failed {
             match events.next_event() {
+                Ok(Some(SseEvent::Comment(text))) => self.head.abp.hear(text),
+                // After the end there is nothing but comments that matters.
+                Ok(Some(_)) if self.phase == Phase::Ended => {}
                 Ok(Some(SseEvent::Message {
                     data, unterminated, ..
                 })) => self.read(data, unterminated),
-                Ok(Some(SseEvent::Comment(_))) => {}
                 Ok(Some(SseEvent::NotUtf8 { .. })) => self.fail(broken_off("it is not UTF-8")),
                 Ok(None) => return,
-                Err(error) => self.fail(broken_off(&error.to_string())),
+                Err(error) => return self.fail(broken_off(&error.to_string())),
             }
         }
     }

@@ -73,9 +73,9 @@ impl ByteTranslator {
         self.encoder.finish(out);
     }
 
-    /// Appends a sign of life that says nothing.
-    pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
-        self.encoder.comment("keep-alive", out);
+    /// Appends a comment, which clients pass over; a stream in the form of an array has no place for it.
+    pub fn comment(&mut self, text: &str, out: &mut Vec<u8>) {
+        self.encoder.comment(text, out);
     }
 
     /// The translator of the events.

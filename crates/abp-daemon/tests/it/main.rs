@@ -24,3 +24,4 @@ mod passthrough;
 mod sampling;
 #[cfg(test)]
 mod secluded;
+mod truth;

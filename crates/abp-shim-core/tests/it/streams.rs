@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use abp_shim_core::{
-    AbpInfo, ApiCall, ApiError, ApiStream, Dialect, Error, HttpForm, KeyHeader, ModelOperation,
-    StreamReader, StreamStep, Transport, Unreadable, read_json,
+    AbpInfo, ApiCall, ApiError, ApiStream, Dialect, Error, FidelityLevel, HttpForm, KeyHeader,
+    ModelOperation, StreamReader, StreamStep, Transport, Unreadable, read_json,
 };
 use abp_testkit::{Cut, ExchangeEnd, FakeVendor, Reply};
 use http::StatusCode;
@@ -174,6 +174,23 @@ async fn an_error_tells_whatever_is_known_of_it() {
         abp: AbpInfo::default(),
     };
     assert_eq!(*error, expected);
+}
+
+#[tokio::test]
+async fn what_became_of_the_answer_is_heard_at_its_end() {
+    let events = "data: 1\n\ndata: 0\n\n: x-abp-fidelity: lossy;n=2\n\n";
+    for chunk in [1, 12, events.len()] {
+        let reply = Reply::events(events)
+            .header("x-abp-mode", "mapped")
+            .header("x-abp-fidelity", "lossless")
+            .in_chunks(chunk);
+        let vendor = FakeVendor::start(reply).expect("a vendor");
+        let mut stream = open(&vendor).await.expect("a stream");
+        assert_eq!(stream.abp().fidelity, Some(FidelityLevel::Lossless));
+        while stream.next().await.is_some() {}
+        let told = (stream.abp().fidelity, stream.abp().losses);
+        assert_eq!(told, (Some(FidelityLevel::LossyLabeled), 2), "{chunk}");
+    }
 }
 
 #[tokio::test]

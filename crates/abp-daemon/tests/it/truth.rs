@@ -1,0 +1,45 @@
+//! What callers hear of how true their answers are.
+
+use abp_dialect::Dialect;
+use abp_testkit::{FakeVendor, Reply as Vendor, fixture};
+use abp_translate::LedgerEntry;
+
+use crate::lab::{Lab, upstream};
+
+/// The headers of a stream are sent before its answer is known. Where the answer is translated, the last
+/// line says what the headers could not, and the receipt agrees; what passes as it is gets no line.
+#[test]
+fn a_translated_stream_ends_in_how_true_it_is() {
+    let cases = [
+        (Dialect::OpenAi, "claude/stream_text.sse"),
+        (Dialect::OpenAi, "claude/stream_server_tools.sse"),
+        (Dialect::Claude, "gemini/stream_grounding.sse"),
+        (Dialect::Codex, "gemini/stream_tool_calls.sse"),
+        (Dialect::Claude, "claude/stream_server_tools.sse"),
+    ];
+    let mut more_than_the_header = 0;
+    for (caller, file) in cases {
+        let (target, _) = file.split_once('/').expect("a directory");
+        let target: Dialect = target.parse().expect("a dialect");
+        let vendor = Vendor::events(fixture(file).expect("a stream"));
+        let vendor = FakeVendor::start(vendor).expect("a vendor");
+        let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+        let reply = lab.ask(caller, "m", true);
+        let text = reply.text();
+        let place = format!("{caller} from {file}: {text}");
+        let last = text.trim_end().lines().next_back().unwrap_or_default();
+        let told = last.strip_prefix(": x-abp-fidelity: ");
+        let ledger = lab.receipt(&reply)["exchange"]["ledger"].take();
+        let ledger: Option<Vec<LedgerEntry>> = serde_json::from_value(ledger).expect("a ledger");
+        let losses = ledger.iter().flatten().filter(|entry| entry.is_loss());
+        let expected = match losses.count() {
+            _ if caller == target => None,
+            0 => Some("lossless".to_owned()),
+            losses => Some(format!("lossy;n={losses}")),
+        };
+        assert_eq!(told, expected.as_deref(), "{place}");
+        let header = reply.header("x-abp-fidelity");
+        more_than_the_header += usize::from(told.is_some() && told != header);
+    }
+    assert!(more_than_the_header > 0, "no answer lost anything");
+}

@@ -117,7 +117,7 @@ pub(crate) fn protocol() -> Answer {
             "when": "otherwise",
             "request_body": "translated; the ledger in the receipt names every change",
             "response_body": "translated, event by event where it is streamed",
-            "keep_alive": "comments while the model is silent",
+            "keep_alive": "comments while the model is silent; empty lines on Gemini's routes",
             "request_headers_forwarded": ["traceparent", "tracestate"],
         },
         "request_headers_consumed": CONSUMED,
@@ -127,7 +127,7 @@ pub(crate) fn protocol() -> Answer {
             "x-abp-mode": "passthrough or mapped",
             "x-abp-fidelity": "lossless, or lossy;n=COUNT of what changed its meaning in the request and in \
                                an answer in one piece; a translated stream ends in a comment that says it \
-                               again, with the answer",
+                               again, with the answer (not on Gemini's routes, whose clients know none)",
             "x-abp-emulated": "what was made up for",
             "x-abp-error": "the code of an error of the gateway itself",
         },

@@ -439,7 +439,7 @@ impl AnswerStream {
             return Poll::Pending;
         }
         let mut out = Vec::new();
-        translator.comment("keep-alive", &mut out);
+        translator.keep_alive(&mut out);
         Poll::Ready(Bytes::from(out))
     }
 

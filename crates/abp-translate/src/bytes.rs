@@ -2,7 +2,7 @@
 
 use abp_core::ir::IrError;
 use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
-use abp_dialect::{Dialect, DialectError, Exchange};
+use abp_dialect::{Dialect, DialectError, Exchange, WireFamily};
 use abp_json::{Limits, Tape};
 
 use crate::{Ledger, Options, StreamEvent, StreamTranslator, TranslateError};
@@ -13,6 +13,8 @@ pub struct ByteTranslator {
     decoder: SseDecoder,
     translator: StreamTranslator,
     encoder: SseEncoder,
+    /// Whether clients of the target pass over comments.
+    has_comments: bool,
 }
 
 impl ByteTranslator {
@@ -32,6 +34,8 @@ impl ByteTranslator {
             decoder: SseDecoder::new(SseLimits::default()),
             translator: StreamTranslator::new(from, to, exchange, options)?,
             encoder: SseEncoder::new(form),
+            // Google's client for Python takes a comment for an answer.
+            has_comments: to.family() != WireFamily::GenerateContent,
         })
     }
 
@@ -73,9 +77,20 @@ impl ByteTranslator {
         self.encoder.finish(out);
     }
 
-    /// Appends a comment, which clients pass over; a stream in the form of an array has no place for it.
+    /// Appends a sign of life that says nothing.
+    pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
+        if self.has_comments {
+            self.encoder.comment("keep-alive", out);
+        } else {
+            self.encoder.blank(out);
+        }
+    }
+
+    /// Appends a comment, where clients of the target pass over comments.
     pub fn comment(&mut self, text: &str, out: &mut Vec<u8>) {
-        self.encoder.comment(text, out);
+        if self.has_comments {
+            self.encoder.comment(text, out);
+        }
     }
 
     /// The translator of the events.

@@ -87,6 +87,10 @@ def cases(sdk, upstream):
     ):
         job = {"do": "ask", "prompt": f"Please {prompt}.", "stream": True}
         yield prompt, job, {**sdk.broken, "message": message}
+    if upstream.dialect == sdk.speaks and not upstream.is_native(sdk):
+        # The gateway says something of its own meanwhile, in a way that depends on the SDK only.
+        job = {"do": "ask", "prompt": "Please pause midway.", "stream": True}
+        yield "pause midway", job, answer(sdk, told(upstream, job))
     if upstream.is_native(sdk):
         yield from own_answers(sdk, upstream)
 

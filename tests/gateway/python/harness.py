@@ -31,8 +31,8 @@ PATHS = {"openai": "/openai/v1", "codex": "/openai/v1", "claude": "/claude", "ge
 
 def configuration(vendor, checks):
     """An upstream for each dialect, and one for each check that wants to be alone."""
-    # What fails should be seen to fail, at once.
-    text = "[server]\nmax_attempts = 1\n"
+    # What fails should be seen to fail, at once; and a pause of the vendor is a long one.
+    text = "[server]\nmax_attempts = 1\nkeepalive_secs = 1\n"
 
     def upstream(name, dialect, models, aliases):
         called = ", ".join(f'{alias} = "{model}"' for alias, model in aliases.items())

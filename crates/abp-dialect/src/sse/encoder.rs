@@ -59,6 +59,11 @@ impl SseEncoder {
         }
     }
 
+    /// Writes an empty line, which means nothing between events and between the items of an array.
+    pub fn blank(&mut self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+    }
+
     /// Ends the stream: an array is closed, events have no end of their own. Nothing may follow.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if self.form == SseForm::JsonArray {

@@ -7,7 +7,8 @@ arrived. It does something else where it is asked to:
   arguments after the tool's schema, until their results are there;
 - it answers after a schema where it is given one;
 - it stops where it would say one of its stop sequences;
-- `run out of tokens`, `refuse`, `fail with STATUS`, `fail midway` and `break off midway` do so.
+- `run out of tokens`, `refuse`, `fail with STATUS`, `pause midway`, `fail midway` and `break off
+  midway` do so.
 """
 
 import json
@@ -58,7 +59,7 @@ class Answer:
     stop: str = "stop"
     # The stop sequence that it would have said next.
     sequence: str | None = None
-    # Where a stream goes wrong: fail or break.
+    # What happens in the middle of a stream: pause, fail or break off.
     midway: str | None = None
 
     def pieces(self):
@@ -90,7 +91,7 @@ def answer(heard):
     for sequence in heard.settings.get("stop", []):
         if sequence in told:
             return Answer(told.partition(sequence)[0], stop="sequence", sequence=sequence)
-    midway = re.search(r"(fail|break off) midway", words)
+    midway = re.search(r"(pause|fail|break off) midway", words)
     return Answer(told, midway=midway and midway[1])
 
 

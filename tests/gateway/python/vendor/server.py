@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
@@ -14,6 +15,8 @@ from .model import INPUT, Refused, answer
 KEY = "the-vendors-own-key"
 # What it says with a status that means `later`.
 RETRY_AFTER = "7"
+# How many seconds it says nothing where it pauses.
+PAUSE = 1.5
 # Cuts lines, events and characters of several bytes alike.
 CHUNK = 61
 
@@ -152,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_events(self, dialect, made, heard, id):
         events = list(dialect.events(made, heard, id))
-        if made.midway:
+        if made.midway in ("fail", "break off"):
             del events[len(events) // 2 :]
         if made.midway == "fail":
             events.append(dialect.stream_error("The vendor fails midway.", heard, id))
@@ -164,7 +167,10 @@ class Handler(BaseHTTPRequestHandler):
         if made.midway == "break off":
             # In the middle of an event.
             del stream[-20:]
+        middle = len(stream) // CHUNK // 2 * CHUNK
         for start in range(0, len(stream), CHUNK):
+            if made.midway == "pause" and start == middle:
+                time.sleep(PAUSE)
             chunk = stream[start : start + CHUNK]
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
         if made.midway == "break off":

@@ -116,4 +116,8 @@ pub trait StreamEncoder: Send {
     /// Each event is started with [`EventSink::event`]. Leaves that are kept for a later event are
     /// handed to [`EventSink::hold`], because the source they come from is gone by then.
     fn delta(&mut self, delta: &IrDelta, out: &mut EventSink<'_>);
+
+    /// So many events have gone before that somebody else wrote; where events are numbered, the next one
+    /// goes on from there.
+    fn follow(&mut self, _events: u64) {}
 }

@@ -7,15 +7,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use abp_backend_core::{ModelBody, UpstreamError};
-use abp_core::ir::{IrDelta, IrError, Leaf};
+use abp_core::ir::IrError;
 use abp_core::{ExecutionMode, Outcome};
 use abp_dialect::sse::{SseDecoder, SseEncoder, SseEvent, SseForm, SseLimits};
-use abp_dialect::{Dialect, Exchange, WireFamily};
+use abp_dialect::{Dialect, WireFamily};
 use abp_emulation::PostProcessor;
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 use abp_translate::{
-    ByteTranslator, Options, StreamSummary, StreamWatch, TextCheck, kept_reasoning, write_stream,
+    ByteTranslator, Options, StreamSummary, StreamWatch, TextCheck, kept_reasoning,
+    write_interruption,
 };
 use bytes::Bytes;
 use futures_core::Stream;
@@ -324,18 +325,17 @@ impl AnswerStream {
         error: &UpstreamError,
         summary: &StreamSummary,
     ) -> Result<Bytes, BrokenOff> {
-        let last = self.native_error(error, summary.id.as_deref());
+        let last = self.native_error(error, summary);
         let own = last.as_deref().unwrap_or_default();
         self.close(own, summary, Some(error.code()));
         last
     }
 
-    /// An error after bytes that were not ours: as an event of its own, where events can follow. It is
-    /// about the answer that the vendor announced, if it came that far.
+    /// An error after bytes that were not ours: as an event of its own, where events can follow.
     fn native_error(
         &self,
         error: &UpstreamError,
-        announced: Option<&str>,
+        so_far: &StreamSummary,
     ) -> Result<Bytes, BrokenOff> {
         let can_follow = match &self.way {
             Way::Native { unfinished, .. } => unfinished.is_between_events(),
@@ -344,23 +344,10 @@ impl AnswerStream {
         if !can_follow || self.form == SseForm::JsonArray {
             return Err(BrokenOff);
         }
-        let start = announced.map(|id| IrDelta::Start {
-            id: Some(Leaf::from(id)),
-            model: None,
-            created: None,
-            vendor: Vec::new(),
-        });
-        let error = IrDelta::Error(told(&self.upstream, error));
-        let deltas: Vec<IrDelta> = start.into_iter().chain([error]).collect();
-        let events = write_stream(&deltas, self.caller, &Exchange::default());
-        let mut events = events.map_err(|_| BrokenOff)?;
-        if announced.is_some() {
-            // Everything before the error has been said.
-            events.drain(..events.len().saturating_sub(1));
-        }
+        let events = write_interruption(told(&self.upstream, error), so_far, self.caller);
         let mut out = Vec::new();
         let mut encoder = SseEncoder::new(SseForm::Events);
-        for event in events {
+        for event in events.map_err(|_| BrokenOff)? {
             encoder.event(event.name.as_deref(), &event.data, &mut out);
         }
         Ok(Bytes::from(out))

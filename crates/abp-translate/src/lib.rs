@@ -42,4 +42,4 @@ pub use translate::{
 };
 pub use undo::{Undo, Undone};
 pub use watch::{StreamWatch, usage_of};
-pub use write::{write_error, write_response, write_stream};
+pub use write::{write_error, write_interruption, write_response, write_stream};

@@ -51,6 +51,8 @@ pub struct StreamTranslator {
 pub struct StreamSummary {
     /// The answer's id.
     pub id: Option<String>,
+    /// How many events there were, where they are only watched.
+    pub events: u64,
     /// The token counts so far.
     pub usage: Option<IrUsage>,
     /// The source told of its end, and it was no error.

@@ -129,6 +129,7 @@ struct Sink<'w> {
 
 impl Sink<'_> {
     fn look(&mut self, name: Option<&str>, data: &str) {
+        self.summary.events += 1;
         match telling(self.family, data) {
             Telling::Nothing => {}
             Telling::Usage => {

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use abp_core::ir::{IrDelta, IrError, IrResponse};
+use abp_core::ir::{IrDelta, IrError, IrResponse, Leaf};
 use abp_dialect::{Codec, Dialect, EventSink, Exchange, Lowering, TargetProfile, WrittenEvent};
 
-use crate::{StreamEvent, TranslateError, codec};
+use crate::{StreamEvent, StreamSummary, TranslateError, codec};
 
 /// Writes an answer; `exchange` is what is known of the request.
 ///
@@ -48,12 +48,44 @@ pub fn write_stream(
     for delta in deltas {
         encoder.delta(delta, &mut sink);
     }
+    Ok(written(sink))
+}
+
+/// Writes the error in which a stream ends that its vendor wrote until then; `so_far` is what was seen of
+/// it. The error is about the answer that was announced, if it came that far.
+///
+/// # Errors
+/// Fails where the hub does not know the dialect.
+pub fn write_interruption(
+    error: IrError,
+    so_far: &StreamSummary,
+    to: Dialect,
+) -> Result<Vec<StreamEvent>, TranslateError> {
+    let profile = TargetProfile::default();
+    let mut encoder = writing(to)?.stream_encoder(&Exchange::default());
+    if let Some(id) = &so_far.id {
+        let start = IrDelta::Start {
+            id: Some(Leaf::from(id.as_str())),
+            model: None,
+            created: None,
+            vendor: Vec::new(),
+        };
+        // The vendor has said it already.
+        encoder.delta(&start, &mut EventSink::new(None, to, &profile));
+        encoder.follow(so_far.events);
+    }
+    let mut sink = EventSink::new(None, to, &profile);
+    encoder.delta(&IrDelta::Error(error), &mut sink);
+    Ok(written(sink))
+}
+
+fn written(sink: EventSink<'_>) -> Vec<StreamEvent> {
     let (events, _, _) = sink.finish();
     let event = |WrittenEvent { name, data, .. }| StreamEvent {
         name: name.map(Cow::Borrowed),
         data,
     };
-    Ok(events.into_iter().map(event).collect())
+    events.into_iter().map(event).collect()
 }
 
 fn writing(to: Dialect) -> Result<&'static dyn Codec, TranslateError> {

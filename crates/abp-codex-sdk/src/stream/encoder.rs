@@ -86,6 +86,10 @@ impl StreamEncoder for Encoder {
         }
         self.write(delta, out);
     }
+
+    fn follow(&mut self, events: u64) {
+        self.sequence.0 = events;
+    }
 }
 
 impl Encoder {

@@ -120,8 +120,13 @@ fn assert_has_no_half_event(reply: &Reply, place: &str) {
 fn assert_is_of_one_answer(reply: &Reply, place: &str) {
     let text = reply.text();
     let datas = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let events = datas.filter_map(|data| serde_json::from_str::<serde_json::Value>(data).ok());
+    let events: Vec<serde_json::Value> = datas
+        .filter_map(|data| serde_json::from_str(data).ok())
+        .collect();
+    let numbers = events.iter().map(|event| event["sequence_number"].as_u64());
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{place}");
     let (kinds, ids): (Vec<_>, Vec<_>) = events
+        .iter()
         .filter(|event| event["response"].is_object())
         .map(|event| (event["type"].clone(), event["response"]["id"].clone()))
         .unzip();

@@ -105,7 +105,7 @@ pub(crate) fn run() -> Result<()> {
     let missed = runtime.block_on(bench.measure())?;
     ensure!(
         missed == 0 || bench.plan.is_trial,
-        "{missed} bars are not reached"
+        "{missed} bars are not reached, or cannot be told to be"
     );
     Ok(())
 }

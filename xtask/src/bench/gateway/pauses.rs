@@ -156,6 +156,7 @@ async fn quietest<T>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::process::Command;
 
     use super::*;
 
@@ -180,6 +181,19 @@ mod tests {
             let taken = (taken.figure, taken.pause);
             assert_eq!(taken, (counted, Duration::from_millis(left)), "{pauses:?}");
         }
+    }
+
+    /// Whoever is stopped is not ready to run, as whoever is on a processor that was taken away.
+    #[test]
+    fn a_pause_that_nobody_here_causes_is_seen() {
+        let witnesses = Witnesses::post().expect("witnesses");
+        let stop = "kill -STOP $PPID; sleep 0.2; kill -CONT $PPID";
+        let stopped = Command::new("sh").args(["-c", stop]).status();
+        assert!(stopped.expect("a shell").success());
+        // Each of them has to wake up once.
+        thread::sleep(20 * STEP);
+        let pause = witnesses.longest();
+        assert!(pause > Duration::from_millis(100), "{pause:?}");
     }
 
     #[test]

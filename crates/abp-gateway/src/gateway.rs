@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
-use crate::ledgers::Ledgers;
+use crate::ledgers::{Ledgers, REQUEST};
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::Scan;
@@ -354,7 +354,7 @@ impl Shared {
                 return Err(problem);
             }
         };
-        tally.account(std::mem::take(&mut sent.planned.ledger), "request");
+        tally.account(std::mem::take(&mut sent.planned.ledger), REQUEST);
         tally.emulated(headers::emulated(&sent.planned.emulation));
         let streams = scan.stream && sent.reply.status.is_success();
         if streams && is_streamed(ask, &sent) {

@@ -10,6 +10,10 @@ use sha2::{Digest as _, Sha256};
 /// How many entries are remembered, in all ledgers together.
 const MAX_ENTRIES: usize = 16 * 1024;
 
+/// The documents of an exchange, as pointers in its ledger begin.
+pub(crate) const REQUEST: &str = "request";
+pub(crate) const ANSWER: &str = "answer";
+
 /// What became of the request, or of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Told {

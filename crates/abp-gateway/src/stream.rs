@@ -31,6 +31,7 @@ use crate::dispatch::Sent;
 use crate::gateway::Shared;
 use crate::headers;
 use crate::keep::Keeper;
+use crate::ledgers::ANSWER;
 use crate::refusal;
 use crate::scan::Scan;
 use crate::tally::Tally;
@@ -359,7 +360,7 @@ impl AnswerStream {
         if let Way::Mapped { translator, .. } = &mut self.way
             && let Some(tally) = &mut self.tally
         {
-            tally.account(translator.ledger(), "answer");
+            tally.account(translator.ledger(), ANSWER);
             let (fidelity, losses) = tally.fidelity();
             translator.comment(&headers::late_fidelity(fidelity, losses), out);
         }
@@ -435,6 +436,17 @@ impl AnswerStream {
             self.last_sign = Instant::now();
         }
         Poll::Ready(Some(Ok(bytes)))
+    }
+}
+
+/// A caller that goes away is accounted for with what it got until then.
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        if let Way::Mapped { translator, .. } = &self.way
+            && let Some(tally) = &mut self.tally
+        {
+            tally.account(translator.ledger(), ANSWER);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::dispatch::{Planned, Sent, call};
 use crate::gateway::Shared;
 use crate::headers::{self, Truth};
 use crate::keep::Keeper;
+use crate::ledgers::ANSWER;
 use crate::route::Choice;
 use crate::scan::Scan;
 use crate::tally::Tally;
@@ -196,7 +197,7 @@ impl Shared {
         };
         let done = translate_response_with(received, from, to, &planned.exchange, &options, look)
             .map_err(|error| unusable(choice.member.name(), &error))?;
-        tally.account(done.ledger, "answer");
+        tally.account(done.ledger, ANSWER);
         if let Some(usage) = &seen.usage {
             tally.used(usage);
         }

@@ -258,6 +258,11 @@ fn b15_a_caller_that_leaves_is_followed_within_a_second() {
             found["usage"]["output_tokens"].is_u64(),
             "{caller} from {target}: {found}"
         );
+        if caller.family() != target.family() {
+            let ledger = found["exchange"]["ledger"].to_string();
+            let is_told = ledger.contains("\"/answer/");
+            assert!(is_told, "{caller} from {target}: {ledger}");
+        }
     }
 }
 

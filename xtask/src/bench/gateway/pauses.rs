@@ -6,10 +6,11 @@
 //! waited for anybody in this machine. Which of several rounds counts is decided by that, never by what
 //! was measured.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -45,27 +46,29 @@ struct Seen {
 }
 
 impl Witnesses {
-    /// Posts one on every processor that may be used.
+    /// Posts one on every processor that may be used, and waits until they watch.
     pub(super) fn post() -> Result<Self> {
         let seen = Arc::<Seen>::default();
+        let (watches, watching) = mpsc::channel();
         let allowed = sched_getaffinity(None).context("the processors are not told")?;
         let processors = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
         let threads = processors.map(|processor| {
-            let seen = Arc::clone(&seen);
+            let (seen, watches) = (Arc::clone(&seen), watches.clone());
             thread::Builder::new()
                 .name(format!("witness-{processor}"))
                 .spawn(move || {
-                    if let Err(error) = witness(processor, &seen) {
+                    if let Err(error) = witness(processor, &seen, watches) {
                         say(format_args!(
                             "pauses of processor {processor} are not seen: {error}"
                         ));
                     }
                 })
         });
-        Ok(Self {
-            threads: threads.collect::<std::io::Result<_>>()?,
-            seen,
-        })
+        let threads = threads.collect::<std::io::Result<_>>()?;
+        // Each lets go of its end when it watches, or when it cannot.
+        drop(watches);
+        watching.into_iter().for_each(drop::<Infallible>);
+        Ok(Self { seen, threads })
     }
 
     /// Measures until the machine did not pause meanwhile, but no more than `tries` times. The try that
@@ -93,21 +96,22 @@ impl Drop for Witnesses {
     }
 }
 
-/// Notes the pauses of a processor, as far as the system lets it.
-fn witness(processor: usize, seen: &Seen) -> Result<()> {
+/// Notes the pauses of a processor, as far as the system lets it, once it has let go of `watches`.
+fn witness(processor: usize, seen: &Seen, watches: mpsc::Sender<Infallible>) -> Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
     sched_setaffinity(None, &only)?;
     let own = File::open("/proc/thread-self/schedstat")?;
-    let mut queued = time_queued(&own)?;
+    let (mut queued, mut looked) = (time_queued(&own)?, Instant::now());
+    drop(watches);
     while !seen.ended.load(Ordering::Relaxed) {
-        let began = Instant::now();
         thread::sleep(STEP);
-        let overslept = began.elapsed().saturating_sub(STEP);
+        let (now_queued, now) = (time_queued(&own)?, Instant::now());
+        // From one look to the next, so that no moment is left out.
+        let overslept = now.duration_since(looked).saturating_sub(STEP);
         // Whoever ran here instead of the witness is no pause of the machine.
-        let now_queued = time_queued(&own)?;
         let pause = overslept.saturating_sub(now_queued.saturating_sub(queued));
-        queued = now_queued;
+        (queued, looked) = (now_queued, now);
         if pause > USUAL {
             let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
             seen.longest.fetch_max(pause, Ordering::Relaxed);
@@ -187,13 +191,17 @@ mod tests {
     #[test]
     fn a_pause_that_nobody_here_causes_is_seen() {
         let witnesses = Witnesses::post().expect("witnesses");
-        let stop = "kill -STOP $PPID; sleep 0.2; kill -CONT $PPID";
+        // A busy machine may take its time to stop every thread, and to wake one afterwards.
+        let stop = "kill -STOP $PPID
+            while grep -q 'State:.[^T]' /proc/$PPID/task/*/status; do sleep 0.01; done
+            sleep 0.2; kill -CONT $PPID";
         let stopped = Command::new("sh").args(["-c", stop]).status();
         assert!(stopped.expect("a shell").success());
-        // Each of them has to wake up once.
-        thread::sleep(20 * STEP);
-        let pause = witnesses.longest();
-        assert!(pause > Duration::from_millis(100), "{pause:?}");
+        let given_up = Instant::now() + Duration::from_secs(60);
+        while witnesses.longest() < Duration::from_millis(150) {
+            assert!(Instant::now() < given_up, "the pause was not seen");
+            thread::sleep(STEP);
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ mod daemon;
 #[path = "../../../abp-shim-core/tests/it/documents.rs"]
 mod documents;
 #[cfg(test)]
+#[path = "../../../abp-shim-openai/tests/it/examples.rs"]
 mod examples;
+#[cfg(test)]
+mod programs;
 #[cfg(test)]
 mod wire;

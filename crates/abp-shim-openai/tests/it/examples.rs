@@ -1,17 +1,8 @@
-//! The examples, in process and as programs.
+//! The examples, in process and as programs. All three shims have the same ones.
 
 use crate::api::in_process;
 use crate::daemon::Daemon;
-
-#[expect(dead_code, reason = "as a program it has a main")]
-#[path = "../../examples/openai_chat.rs"]
-mod chat;
-#[expect(dead_code, reason = "as a program it has a main")]
-#[path = "../../examples/openai_streaming.rs"]
-mod streaming;
-#[expect(dead_code, reason = "as a program it has a main")]
-#[path = "../../examples/openai_tools.rs"]
-mod tools;
+use crate::programs::{BASE_URL, KEY, PREFIX, chat, streaming, tools};
 
 const CHAT: &str = "You said: Why is the sky blue?";
 const TOOLS: &str = "The tool said: It snows.";
@@ -32,10 +23,10 @@ async fn in_process_examples_say_what_they_should() {
 #[tokio::test(flavor = "multi_thread")]
 async fn example_programs_say_what_they_should() {
     let daemon = Daemon::start().await;
-    let run = |name: &str| daemon.run_example(name, "OPENAI_BASE_URL", "OPENAI_API_KEY");
-    assert_eq!(run("openai_chat").trim_end(), CHAT);
-    assert_eq!(run("openai_tools").trim_end(), TOOLS);
-    check_streamed(&run("openai_streaming"));
+    let run = |name: &str| daemon.run_example(&format!("{PREFIX}_{name}"), BASE_URL, KEY);
+    assert_eq!(run("chat").trim_end(), CHAT);
+    assert_eq!(run("tools").trim_end(), TOOLS);
+    check_streamed(&run("streaming"));
 }
 
 fn check_streamed(out: &str) {

@@ -12,4 +12,6 @@ mod documents;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
 mod wire;

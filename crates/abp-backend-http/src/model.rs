@@ -179,7 +179,7 @@ async fn exchange(
     let call = request::call(context.order(), context.payload(), upstream.descriptor())?;
     let dialect = call.dialect;
     let undo = match context.payload() {
-        Payload::Lowered { exchange, .. } => exchange.clone(),
+        Payload::Lowered { exchange, .. } => (**exchange).clone(),
         _ => Exchange::default(),
     };
     let reply = upstream.send(call).await?;

@@ -1,10 +1,11 @@
 //! The dialect as the hub sees it.
 
-use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage};
+use abp_core::ir::{IrConversation, IrError, IrResponse, IrUsage, RawJson};
 use abp_dialect::{
     Codec, Dialect, DialectError, DialectRules, Exchange, IdRule, Item, Lowering, MidSystem,
     NameRule, StreamDecoder, StreamEncoder, TargetProfile,
 };
+use abp_json::View;
 
 use crate::{lowering, stream};
 
@@ -47,6 +48,10 @@ impl Codec for CodexCodec {
 
     fn read_request(&self, root: Item<'_>) -> Result<IrConversation, DialectError> {
         lowering::read_request(root)
+    }
+
+    fn echo(&self, request: View<'_>) -> Vec<(String, RawJson)> {
+        lowering::echo(request)
     }
 
     fn write_request(&self, conversation: &IrConversation, out: &mut Lowering<'_>) {

@@ -1,5 +1,6 @@
 //! Requests, answers and errors, both ways.
 
+mod echo;
 mod error;
 mod items_in;
 mod items_out;
@@ -16,6 +17,7 @@ use abp_core::ir::{IrBlock, IrContentBlock, IrVendorField, RawJson};
 use abp_dialect::{Dialect, Item, Lowering, WireFamily};
 use abp_json::Kind;
 
+pub(crate) use echo::echo;
 pub(crate) use error::{read_error, read_failure, write_error};
 pub(crate) use items_in::{item_kind, model_blocks};
 pub(crate) use output_out::{

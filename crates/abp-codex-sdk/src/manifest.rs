@@ -71,25 +71,40 @@ const SOME: CapabilityGroups = &[
 /// restricted.
 #[must_use]
 pub fn manifest(model: Option<&str>) -> CapabilityManifest {
-    let name = model.and_then(|model| model.rsplit('/').next());
-    let name = name.map_or("", |name| name.strip_prefix("ft:").unwrap_or(name));
+    let name = model.map_or("", plain_name);
     let (word, chatting) = CHATTING;
     if name.contains(word) {
         return manifest_of(chatting, &[], "");
     }
-    let known = FAMILIES.iter().find(|(start, _)| name.starts_with(start));
-    match known {
+    match family(name) {
         // Since 5.1 reasoning can be turned off.
-        Some((_, has)) if name.starts_with("gpt-5.") => manifest_of(
+        Some(has) if name.starts_with("gpt-5.") => manifest_of(
             has,
             &[SAMPLING],
             "only while the effort of reasoning is `none`",
         ),
-        Some((_, has)) => manifest_of(has, &[], ""),
+        Some(has) => manifest_of(has, &[], ""),
         None => manifest_of(
             &[&[Streaming, SystemMessage, MaxTokens]],
             SOME,
             "nothing is known of this model",
         ),
     }
+}
+
+/// Whether a model is known to reason: it takes its reasoning back, and no parameters of sampling.
+pub(crate) fn reasons(model: &str) -> bool {
+    let name = plain_name(model);
+    !name.contains(CHATTING.0) && family(name).is_some_and(|has| has.contains(&THINKING))
+}
+
+/// A model's name without whose it is.
+fn plain_name(model: &str) -> &str {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    name.strip_prefix("ft:").unwrap_or(name)
+}
+
+fn family(name: &str) -> Option<CapabilityGroups> {
+    let known = FAMILIES.iter().find(|(start, _)| name.starts_with(start));
+    known.map(|(_, has)| *has)
 }

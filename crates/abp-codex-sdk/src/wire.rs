@@ -40,6 +40,9 @@ pub(crate) const SHARED_WITH_CHAT: &[&str] = &[
 /// What `include` asks for to get log probabilities.
 pub(crate) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
 
+/// What `include` asks for to get reasoning that can be given back.
+pub(crate) const INCLUDE_REASONING: &str = "reasoning.encrypted_content";
+
 /// Members of an answer that no other form exists for; most of them repeat the request.
 pub(crate) const RESPONSE_VENDOR: &[&str] = &[
     "background",

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use abp_core::ir::{IrConversation, IrDelta, IrError, IrResponse, IrUsage};
+use abp_core::ir::{IrConversation, IrDelta, IrError, IrResponse, IrUsage, RawJson};
+use abp_json::View;
 
 use crate::{Dialect, DialectError, DialectRules, EventSink, Item, Lowering};
 
@@ -34,6 +35,21 @@ pub struct Exchange {
     pub model: Option<String>,
     /// Where the answer is to be cut, because the target has no stop sequences.
     pub stop_at: Vec<String>,
+    /// What is known of the answer before it comes.
+    pub expected: Expected,
+}
+
+/// What is known of an answer before it comes. It is told where the answer's vendor does not tell it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// An id that no other answer has.
+    pub id: Option<String>,
+    /// When it is given, as seconds since 1970.
+    pub created: Option<u64>,
+    /// The model that was asked.
+    pub model: Option<String>,
+    /// What it repeats of its request.
+    pub echo: Vec<(String, RawJson)>,
 }
 
 /// A dialect: how its documents are read and written.
@@ -53,6 +69,11 @@ pub trait Codec: Sync {
     /// # Errors
     /// Fails where the document is none.
     fn read_request(&self, root: Item<'_>) -> Result<IrConversation, DialectError>;
+
+    /// What an answer repeats of its request.
+    fn echo(&self, _request: View<'_>) -> Vec<(String, RawJson)> {
+        Vec::new()
+    }
 
     /// Writes a request.
     fn write_request(&self, conversation: &IrConversation, out: &mut Lowering<'_>);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use abp_backend_core::{
     Backoff, ModelCall, ModelOperation, ModelReply, UpstreamError, is_retryable, retry_after,
 };
+use abp_core::ir::RawJson;
 use abp_core::{EmulationReport, ExecutionMode};
 use abp_dialect::{Exchange, WireFamily};
 use abp_emulation::{EmulationEngine, PostProcessor};
@@ -23,7 +24,7 @@ use crate::ask::Ask;
 use crate::gateway::Shared;
 use crate::route::Choice;
 use crate::scan::Scan;
-use crate::tally::Tally;
+use crate::tally::{Tally, now};
 use crate::{Refusal, headers};
 
 /// A vendor that asks for more patience than this is not waited for.
@@ -127,10 +128,11 @@ impl Shared {
                 problem.retry_after(Duration::from_secs(1)),
             ));
         };
-        let planned = self
+        let mut planned = self
             .plan(ask, choice)
             .await
             .map_err(|error| Failure::Refused(error.into()))?;
+        planned.expect(scan, tally);
         attempts.made += 1;
         let price = choice.member.rules.prices.as_ref();
         let price = price
@@ -297,6 +299,24 @@ impl Planner {
 }
 
 impl Planned {
+    /// Notes what is known of the answer, for vendors that do not tell it. Passed on as it is, an answer
+    /// says what it says.
+    pub(crate) fn expect(&mut self, scan: &Scan, tally: &Tally) {
+        if self.mode == ExecutionMode::Passthrough {
+            return;
+        }
+        let expected = &mut self.exchange.expected;
+        expected.id = Some(format!("abp_{}", tally.run_id().simple()));
+        let seconds = now().as_unix_millis() / 1000;
+        expected.created = u64::try_from(seconds).ok();
+        expected.model = Some(scan.model.clone());
+        if let Some(previous) = &scan.previous {
+            let name = "previous_response_id".to_owned();
+            let previous = serde_json::Value::from(previous.as_str());
+            expected.echo.push((name, RawJson::from(&previous)));
+        }
+    }
+
     /// A request that goes to its own vendor as it is.
     fn native(ask: &Ask) -> Self {
         Self {

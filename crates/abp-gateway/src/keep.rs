@@ -26,29 +26,33 @@ use crate::tally::now;
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     answers: Mutex<HashMap<(String, String), KeptAnswer>>,
-    reasoning: Mutex<HashMap<(String, String, String), ReasoningEntry>>,
+    reasoning: Mutex<HashMap<ReasoningKey, ReasoningEntry>>,
 }
+
+/// Whose it is, the vendor's and the model's that wants it back, and the call it led to.
+type ReasoningKey = [String; 4];
 
 impl Pending {
     fn answers(&self) -> MutexGuard<'_, HashMap<(String, String), KeptAnswer>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reasoning(&self) -> MutexGuard<'_, HashMap<(String, String, String), ReasoningEntry>> {
+    fn reasoning(&self) -> MutexGuard<'_, HashMap<ReasoningKey, ReasoningEntry>> {
         self.reasoning
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn reasoning_key(entry: &ReasoningEntry) -> (String, String, String) {
+fn reasoning_key(entry: &ReasoningEntry) -> ReasoningKey {
     let ReasoningEntry {
         principal,
         vendor,
+        model,
         call_id,
-        ..
+        json: _,
     } = entry;
-    (principal.clone(), vendor.clone(), call_id.clone())
+    [principal, vendor, model, call_id].map(String::clone)
 }
 
 /// How a request goes on from a kept answer.
@@ -66,7 +70,9 @@ pub(crate) struct Keeper {
     principal: Arc<Principal>,
     member: Arc<Member>,
     vendor: Dialect,
+    /// The model as the caller named it, and as the vendor knows it.
     model: String,
+    vendors_model: String,
     /// What the caller asked, where its answer is to be kept.
     request: Option<Bytes>,
     previous: Option<String>,
@@ -81,6 +87,7 @@ impl Keeper {
             member: Arc::clone(&choice.member),
             vendor: choice.dialect,
             model: scan.model.clone(),
+            vendors_model: choice.model.clone(),
             request: keeps_answers.then(|| ask.body.clone()),
             previous: scan.previous.clone(),
         }
@@ -98,13 +105,13 @@ impl Keeper {
                 Some(ReasoningEntry {
                     principal: self.principal.id.clone(),
                     vendor: self.vendor.as_str().to_owned(),
-                    model: self.model.clone(),
+                    model: self.vendors_model.clone(),
                     call_id,
                     json: serde_json::to_string(&kept).ok()?,
                 })
             })
             .collect();
-        if entries.is_empty() {
+        if entries.is_empty() || !wants_reasoning(self.vendor) {
             return;
         }
         let shared = Arc::clone(&self.shared);
@@ -204,7 +211,7 @@ impl Shared {
     ) -> Result<Recovered, AbpError> {
         let mut recovered = Recovered::default();
         let (from, to) = (ask.dialect, choice.dialect);
-        if from.family() == to.family() || !may_lack_reasoning(&ask.body, to) {
+        if from == to || !wants_reasoning(to) || !holds_calls(&ask.body) {
             return Ok(recovered);
         }
         let calls = reasoning_to_find(ask.asked(), to)?;
@@ -216,17 +223,19 @@ impl Shared {
         let mut found = self.store.reasoning(principal, to.as_str(), &calls).await?;
         {
             let pending = self.pending.reasoning();
-            let key = |call: &&str| {
-                let call = (*call).to_owned();
-                (principal.clone(), to.as_str().to_owned(), call)
-            };
+            let key =
+                |call: &&str| [principal, to.as_str(), &choice.model, call].map(str::to_owned);
             found.extend(
                 calls
                     .iter()
                     .filter_map(|call| pending.get(&key(call)).cloned()),
             );
         }
-        for entry in found {
+        // Another model's proof is none.
+        for entry in found
+            .into_iter()
+            .filter(|entry| entry.model == choice.model)
+        {
             if let Ok(kept) = serde_json::from_str::<KeptReasoning>(&entry.json) {
                 recovered.insert(entry.call_id, kept);
             }
@@ -272,13 +281,17 @@ impl Shared {
     }
 }
 
-/// Whether a request may hold calls whose reasoning is elsewhere.
-fn may_lack_reasoning(body: &[u8], to: Dialect) -> bool {
-    let wants = matches!(
-        to.family(),
-        WireFamily::Messages | WireFamily::Responses | WireFamily::GenerateContent
-    );
-    wants && SIGNS_OF_CALLS.iter().any(|sign| sign.find(body).is_some())
+/// Whether a vendor's models want their own reasoning back with the calls it led to.
+pub(crate) fn wants_reasoning(vendor: Dialect) -> bool {
+    matches!(
+        vendor,
+        Dialect::Claude | Dialect::Codex | Dialect::Gemini | Dialect::Kimi
+    )
+}
+
+/// Whether a request may hold calls.
+fn holds_calls(body: &[u8]) -> bool {
+    SIGNS_OF_CALLS.iter().any(|sign| sign.find(body).is_some())
 }
 
 /// What a request holds that holds calls.

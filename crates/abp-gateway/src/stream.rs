@@ -30,7 +30,7 @@ use crate::ask::{Answer, AnswerBody, Ask};
 use crate::dispatch::Sent;
 use crate::gateway::Shared;
 use crate::headers;
-use crate::keep::Keeper;
+use crate::keep::{Keeper, wants_reasoning};
 use crate::ledgers::ANSWER;
 use crate::refusal;
 use crate::scan::Scan;
@@ -107,7 +107,7 @@ impl Shared {
             let options = Options::default();
             let mut translator = ByteTranslator::new(from, to, &planned.exchange, form, &options)
                 .map_err(AbpError::from)?;
-            if from.family() != to.family() && keeps_reasoning(from) {
+            if from != to && wants_reasoning(from) {
                 translator.events_mut().gather();
             }
             if !planned.post.is_empty() {
@@ -211,14 +211,6 @@ fn code(summary: &StreamSummary) -> Option<ErrorCode> {
         (false, Some(_)) => Some(ErrorCode::BackendUnavailable),
         (false, None) => Some(ErrorCode::BackendBrokenAnswer),
     }
-}
-
-/// Whether a vendor wants its own reasoning back.
-fn keeps_reasoning(dialect: Dialect) -> bool {
-    matches!(
-        dialect.family(),
-        WireFamily::Messages | WireFamily::Responses | WireFamily::GenerateContent
-    )
 }
 
 impl AnswerStream {

@@ -163,7 +163,8 @@ impl Shared {
         if tally.is_reserved() {
             return Err(failed(problem.to_owned()));
         }
-        let planned = self.plan_again(ask, choice, answer, problem).await?;
+        let mut planned = self.plan_again(ask, choice, answer, problem).await?;
+        planned.expect(scan, tally);
         tally.repairs(&planned.body);
         let call = call(ask, scan, choice, &planned);
         let reply = choice.member.upstream.send(call).await?;

@@ -47,7 +47,7 @@ impl Handed {
             payload: Payload::Lowered {
                 dialect: target.dialect,
                 request: done.output,
-                exchange: done.exchange,
+                exchange: Box::new(done.exchange),
             },
             emulation,
             losses: done.ledger.entries().iter().filter_map(loss).collect(),

@@ -28,7 +28,7 @@ pub enum Payload {
         request: String,
         /// What the answer has to undo.
         #[serde(skip)]
-        exchange: Exchange,
+        exchange: Box<Exchange>,
     },
     /// Passthrough: the vendor's own request.
     VendorRequest {

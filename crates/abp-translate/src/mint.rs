@@ -1,18 +1,24 @@
-//! Ids for the calls of an answer whose vendor gives none.
+//! What an answer lacks that its vendor does not give: ids of its own and of its calls, its model, its
+//! time.
 //!
-//! A caller answers a call by its id, and what is kept for later turns is found by it. So an id must
-//! be that call's alone, among all answers: it is the answer's own id with the call's number.
+//! A caller answers a call by its id, and goes on from an answer by its id; what is kept for later turns
+//! is found by them. So an id must be that call's or that answer's alone: a call's is the answer's own
+//! with the call's number.
 
-use abp_core::ir::{IrBlockStart, IrContentBlock, IrDelta, IrResponse, Leaf, Origin};
-use abp_dialect::DialectRules;
+use abp_core::ir::{IrBlockStart, IrContentBlock, IrDelta, IrResponse, Leaf, Origin, RawJson};
+use abp_dialect::{DialectRules, Expected};
 
 /// How much of the answer's id is taken over: the shortest limit that a vendor sets is 40 for all of it.
 const LONGEST: usize = 28;
 
-/// Gives ids to the calls of an answer, where the target asks for ids.
-pub(crate) fn mint_ids(response: &mut IrResponse, rules: &DialectRules) {
-    let mut minting = Minting::new(rules);
-    minting.begin(response.id.as_ref());
+/// Gives an answer what it lacks: what is expected of it, and ids to its calls where the target asks for
+/// ids.
+pub(crate) fn complete(response: &mut IrResponse, rules: &DialectRules, expected: &Expected) {
+    let mut minting = Minting::new(rules, expected);
+    let IrResponse {
+        id, model, created, ..
+    } = response;
+    minting.begin(id, model, created);
     let messages = response.choices.iter_mut();
     let blocks = messages.flat_map(|choice| &mut choice.message.content);
     for block in blocks {
@@ -22,28 +28,59 @@ pub(crate) fn mint_ids(response: &mut IrResponse, rules: &DialectRules) {
     }
 }
 
-/// Gives ids to calls, one after the other.
+/// Gives a streamed answer what it lacks, piece by piece.
 #[derive(Debug)]
 pub(crate) struct Minting {
     required: bool,
+    expected: Expected,
+    started: bool,
     /// Its id.
     answer: String,
     number: u32,
 }
 
 impl Minting {
-    pub(crate) fn new(rules: &DialectRules) -> Self {
+    pub(crate) fn new(rules: &DialectRules, expected: &Expected) -> Self {
         Self {
             required: rules.tool_id.required,
+            // What is repeated of the request is the writer's matter.
+            expected: Expected {
+                echo: Vec::new(),
+                ..expected.clone()
+            },
+            started: false,
             answer: String::new(),
             number: 0,
         }
     }
 
-    /// Gives an id to the call that begins here, where one does.
+    /// The pieces with a start before everything else, and only one: a source may forget it, or come to
+    /// it late.
+    pub(crate) fn with_start(&mut self, mut deltas: Vec<IrDelta>) -> Vec<IrDelta> {
+        let is_start = |delta: &IrDelta| matches!(delta, IrDelta::Start { .. });
+        let is_answer = |delta: &IrDelta| !matches!(delta, IrDelta::Ping | IrDelta::Error(_));
+        if !self.started
+            && let Some(first) = deltas.iter().position(is_answer)
+            && !deltas.get(first).is_some_and(is_start)
+        {
+            let start = IrDelta::Start {
+                id: None,
+                model: None,
+                created: None,
+                vendor: Vec::new(),
+            };
+            deltas.insert(first, start);
+        }
+        deltas.retain(|delta| !is_start(delta) || !std::mem::replace(&mut self.started, true));
+        deltas
+    }
+
+    /// Gives what the answer lacks that begins here, or an id to the call that does.
     pub(crate) fn delta(&mut self, delta: &mut IrDelta) {
         match delta {
-            IrDelta::Start { id, .. } => self.begin(id.as_ref()),
+            IrDelta::Start {
+                id, model, created, ..
+            } => self.begin(id, model, created),
             IrDelta::BlockStart {
                 start: IrBlockStart::ToolUse { id, .. },
                 ..
@@ -52,8 +89,22 @@ impl Minting {
         }
     }
 
-    fn begin(&mut self, answer: Option<&Leaf<String>>) {
-        self.answer = answer.map_or_else(String::new, |id| id.value.clone());
+    fn begin(
+        &mut self,
+        id: &mut Option<Leaf<String>>,
+        model: &mut Option<Leaf<String>>,
+        created: &mut Option<Leaf<RawJson>>,
+    ) {
+        let Expected {
+            id: own,
+            created: now,
+            model: asked,
+            echo: _,
+        } = &mut self.expected;
+        supply(id, own.take(), "response_id");
+        supply(model, asked.take(), "model_asked");
+        supply(created, now.take().map(RawJson::from), "created_here");
+        self.answer = id.as_ref().map_or_else(String::new, |id| id.value.clone());
     }
 
     fn mint(&mut self, id: &mut Option<Leaf<String>>) {
@@ -70,5 +121,12 @@ impl Minting {
             answer => format!("call_{answer}_{number}"),
         };
         *id = Some(Leaf::new(minted, Origin::Made("minted_tool_id")));
+    }
+}
+
+/// Puts in what is missing.
+fn supply<T>(leaf: &mut Option<Leaf<T>>, known: Option<T>, label: &'static str) {
+    if leaf.is_none() {
+        *leaf = known.map(|known| Leaf::new(known, Origin::Made(label)));
     }
 }

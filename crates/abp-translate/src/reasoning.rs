@@ -82,14 +82,16 @@ pub fn needed_reasoning(conversation: &IrConversation, to: Dialect) -> Vec<Strin
         .collect()
 }
 
-/// Puts reasoning back before the calls it led to. What was not found stays away; the target's
-/// dialect then does what it can, and labels it.
+/// Puts reasoning back: what led to a turn's first calls at the turn's start, where vendors want it, the
+/// rest before its calls. What was not found stays away; the target's dialect then does what it can, and
+/// labels it.
 pub fn recover(conversation: &mut IrConversation, to: Dialect, recovered: &Recovered) {
     for message in &mut conversation.messages {
         if message.role != IrRole::Assistant || is_proven(message, to) {
             continue;
         }
         let mut content = Vec::with_capacity(message.content.len());
+        let mut thought = false;
         for mut block in std::mem::take(&mut message.content) {
             if let IrContentBlock::ToolUse {
                 id: Some(id),
@@ -99,9 +101,11 @@ pub fn recover(conversation: &mut IrConversation, to: Dialect, recovered: &Recov
                 && let Some(kept) = recovered.calls.get(&id.value)
             {
                 message.origin = Origin::Host;
-                content.extend(kept.blocks.iter().cloned());
+                let place = if thought { content.len() } else { 0 };
+                content.splice(place..place, kept.blocks.iter().map(without_origin));
+                thought = true;
                 if signature.is_none() {
-                    let made = |proof: &String| Leaf::new(proof.clone(), RECOVERED);
+                    let made = |proof: &String| Leaf::new(proof.clone(), Origin::RECOVERED);
                     *signature = kept.signature.as_ref().map(made);
                 }
             }
@@ -110,9 +114,6 @@ pub fn recover(conversation: &mut IrConversation, to: Dialect, recovered: &Recov
         message.content = content;
     }
 }
-
-/// Where recovered reasoning comes from.
-const RECOVERED: Origin = Origin::Made("recovered_reasoning");
 
 /// Whether a turn that calls tools carries the proof that the target wants, or needs none.
 fn is_proven(message: &IrMessage, to: Dialect) -> bool {
@@ -149,9 +150,9 @@ fn call_ids(message: &IrMessage) -> impl Iterator<Item = &str> {
         })
 }
 
-/// A copy that does not point into the document it was read from.
+/// A copy that does not point into the document it was read from. Keeping forgets where it came from.
 fn without_origin(block: &IrBlock) -> IrBlock {
-    let fresh = |leaf: &Leaf<String>| Leaf::new(leaf.value.clone(), RECOVERED);
+    let fresh = |leaf: &Leaf<String>| Leaf::new(leaf.value.clone(), Origin::RECOVERED);
     let body = match &block.body {
         IrContentBlock::Thinking {
             text,

@@ -13,6 +13,7 @@ use crate::accumulate::merge_usage;
 use crate::check::CheckedText;
 use crate::ledger::StreamLedger;
 use crate::mint::Minting;
+use crate::translate::expected;
 use crate::undo::{Undo, Undone};
 use crate::{Accumulator, Ledger, Options, TextCheck, TranslateError, codec};
 
@@ -104,7 +105,10 @@ impl StreamTranslator {
             encoder: writing.stream_encoder(exchange),
             profile: options.profile.clone(),
             limits: options.limits,
-            minting: Minting::new(&writing.rules(&options.profile)),
+            minting: Minting::new(
+                &writing.rules(&options.profile),
+                &expected(exchange, from, to),
+            ),
             undo: Undo::new(exchange),
             ledger: StreamLedger::new(to),
             native: from == to && *exchange == Exchange::default(),
@@ -242,7 +246,7 @@ impl StreamTranslator {
         let source = reader.map(|reader| (self.from, reader));
         let mut sink = EventSink::new(source, self.to, &self.profile);
         let mut undone = Undone::default();
-        for mut delta in deltas {
+        for mut delta in self.minting.with_start(deltas) {
             self.minting.delta(&mut delta);
             self.summary.see(&delta);
             if let Some(gathered) = &mut self.gathered {

@@ -1,15 +1,16 @@
 //! Whole documents: requests, answers, errors.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use abp_core::ir::{IrConversation, IrError, IrResponse};
 use abp_dialect::{
-    Codec, Dialect, DialectError, Exchange, Item, Lowering, Note, Reader, TargetProfile,
+    Codec, Dialect, DialectError, Exchange, Expected, Item, Lowering, Note, Reader, TargetProfile,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 
-use crate::mint::mint_ids;
+use crate::mint::complete;
 use crate::prepare::refuse_essential;
 use crate::stop::take_stops;
 use crate::{FidelityLevel, KnownLedgers, Ledger, codec, prepare, restore_response};
@@ -174,7 +175,8 @@ pub fn translate_response_with(
     look: impl FnOnce(&IrResponse),
 ) -> Result<Translation, TranslateError> {
     let write = |job: Job<'_>, mut answer| {
-        mint_ids(&mut answer, &job.writing.rules(job.profile));
+        let rules = job.writing.rules(job.profile);
+        complete(&mut answer, &rules, &expected(exchange, from, to));
         look(&answer);
         job.response(answer, exchange)
     };
@@ -182,6 +184,15 @@ pub fn translate_response_with(
     checked(source, done, options, |output, options| {
         translate_response(output, to, from, &Exchange::default(), options)
     })
+}
+
+/// What is to be told of an answer; its own dialect tells it as it is.
+pub(crate) fn expected(exchange: &Exchange, from: Dialect, to: Dialect) -> Cow<'_, Expected> {
+    if from == to {
+        Cow::Owned(Expected::default())
+    } else {
+        Cow::Borrowed(&exchange.expected)
+    }
 }
 
 /// Translates the body of an error; `status` where it is known.
@@ -241,6 +252,7 @@ fn document<T>(
     let job = Job {
         from,
         to,
+        reading,
         writing,
         reader: &reader,
         profile: &options.profile,
@@ -254,6 +266,7 @@ fn document<T>(
 struct Job<'r> {
     from: Dialect,
     to: Dialect,
+    reading: &'static dyn Codec,
     writing: &'static dyn Codec,
     reader: &'r Reader<'r>,
     profile: &'r TargetProfile,
@@ -278,6 +291,7 @@ impl Job<'_> {
             };
             let rules = self.writing.rules(&asked);
             (exchange, notes) = prepare(&mut conversation, &rules, Some(self.reader));
+            exchange.expected.echo = self.reading.echo(self.reader.tape().root());
             if self.cut_stops && !rules.stop_sequences {
                 take_stops(&mut conversation, &mut exchange, &mut notes);
             }

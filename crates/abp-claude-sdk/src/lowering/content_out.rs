@@ -77,14 +77,14 @@ fn check(body: &IrContentBlock, place: Place, own: bool) -> Result<(), Refusal> 
             Err(Refusal::loss("tool_result", reason))
         }
         IrContentBlock::ToolResult { .. } => Ok(()),
-        IrContentBlock::Thinking { signature, .. } => {
-            if place == Place::Answer || (own && signature.is_some()) {
+        IrContentBlock::Thinking { .. } => {
+            if place == Place::Answer || is_signed(body, own) {
                 return Ok(());
             }
             let reason = "the vendor takes back only reasoning that it signed";
             Err(Refusal::loss("foreign_thinking", reason))
         }
-        IrContentBlock::RedactedThinking { .. } if !own => {
+        IrContentBlock::RedactedThinking { .. } if !is_signed(body, own) => {
             let reason = "only its own vendor can read it";
             Err(Refusal::loss("redacted_thinking", reason))
         }
@@ -95,6 +95,17 @@ fn check(body: &IrContentBlock, place: Place, own: bool) -> Result<(), Refusal> 
             Err(Refusal::grave("foreign_content", reason))
         }
     }
+}
+
+/// Whether a block is reasoning that the vendor made and can read again: `own` where the source speaks its
+/// dialect, and otherwise what was kept for it.
+pub(super) fn is_signed(body: &IrContentBlock, own: bool) -> bool {
+    let proof = match body {
+        IrContentBlock::Thinking { signature, .. } => signature.as_ref(),
+        IrContentBlock::RedactedThinking { data } => Some(data),
+        _ => None,
+    };
+    proof.is_some_and(|proof| own || proof.origin == Origin::RECOVERED)
 }
 
 fn check_media_place(place: Place) -> Result<(), Refusal> {

@@ -4,11 +4,10 @@
 //! hard to work; between the two lies a generation that takes both. What cannot be said in so many
 //! words to a model is said in the nearest words it takes, and labelled.
 
-use abp_core::ir::{
-    IrContentBlock, IrMessage, IrReasoning, IrReasoningMode, IrRole, Leaf, Origin, RawJson,
-};
+use abp_core::ir::{IrMessage, IrReasoning, IrReasoningMode, IrRole, Leaf, Origin, RawJson};
 use abp_dialect::{How, Lowering};
 
+use super::content_out::is_signed;
 use super::settings_out::Request;
 use super::{is_own, put_own};
 use crate::dialect::ThinkingSupport;
@@ -355,18 +354,11 @@ fn lost_thinking(turns: &[IrMessage], own: bool) -> bool {
         .rev()
         .find(|message| message.role != IrRole::Tool);
     let caller = caller.filter(|message| message.role == IrRole::Assistant);
-    let signed = |message: &IrMessage| {
-        message.content.iter().any(|block| {
-            matches!(
-                &block.body,
-                IrContentBlock::Thinking {
-                    signature: Some(_),
-                    ..
-                } | IrContentBlock::RedactedThinking { .. }
-            )
-        })
+    let lacks = |message: &IrMessage| {
+        let mut blocks = message.content.iter();
+        !blocks.any(|block| is_signed(&block.body, own))
     };
-    answered && caller.is_some_and(|message| !own || !signed(message))
+    answered && caller.is_some_and(lacks)
 }
 
 fn write_display(reasoning: &IrReasoning, request: &Request<'_>, out: &mut Lowering<'_>) {

@@ -70,7 +70,9 @@ fn write_message(message: &IrMessage, custom: &BTreeSet<&str>, out: &mut Lowerin
                 items.for_each(|parts| write_message_item(message, parts, out));
             }
             Run::Parts(parts) => write_message_item(message, parts, out),
-            Run::Reasoning(thoughts) if is_own(out.source()) => write_reasoning(thoughts, out),
+            Run::Reasoning(thoughts) if is_own(out.source()) || are_recovered(thoughts) => {
+                write_reasoning(thoughts, out);
+            }
             Run::Reasoning(thoughts) => thoughts.iter().for_each(|block| drop_thought(block, out)),
             Run::Single(block) => write_single(block, custom, out),
         }
@@ -126,6 +128,13 @@ fn write_joined(parts: &[IrBlock], out: &mut Lowering<'_>) {
         _ => How::degraded("text_blocks_joined", "the target takes plain strings only"),
     };
     out.put_as("content", &texts.join("\n"), &origins, &how);
+}
+
+/// Whether reasoning was kept for this vendor, and can be read by it without its having kept it too.
+fn are_recovered(thoughts: &[IrBlock]) -> bool {
+    let first = thoughts.first().map(|block| &block.body);
+    matches!(first, Some(IrContentBlock::Thinking { encrypted: Some(text), .. })
+        if text.origin == Origin::RECOVERED)
 }
 
 /// Reasoning that this vendor gave, to be read by it again.

@@ -23,6 +23,19 @@ pub(crate) struct Head {
     pub(crate) alias: Option<String>,
     /// When, as seconds since 1970.
     pub(crate) created: Option<Leaf<RawJson>>,
+    /// What it repeats of its request, where another vendor gives it.
+    pub(crate) echo: Vec<(String, RawJson)>,
+}
+
+impl Head {
+    /// What is known before anything is read.
+    pub(crate) fn new(exchange: &Exchange) -> Self {
+        Self {
+            alias: exchange.model.clone(),
+            echo: exchange.expected.echo.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Writes an answer.
@@ -47,14 +60,14 @@ pub(crate) fn write_response(response: &IrResponse, exchange: &Exchange, out: &m
     let head = Head {
         id: id.clone(),
         model: model.clone(),
-        alias: exchange.model.clone(),
         created: created.clone(),
+        ..Head::new(exchange)
     };
     out.object(|out| {
         if !out.copy_native_members(&["output"]) {
             write_head(&head, out);
             write_finish(finish, vendor, out);
-            write_echo(vendor, out);
+            write_echo(&head.echo, vendor, out);
             if let Some(usage) = usage {
                 write_usage(usage, out);
             }
@@ -108,15 +121,24 @@ pub(crate) fn write_head(head: &Head, out: &mut Lowering<'_>) {
     }
 }
 
-/// Writes what the answer is and the members that repeat the request. Another dialect's answer does not know them, and
-/// clients expect them nevertheless.
-pub(crate) fn write_echo(vendor: &[IrVendorField], out: &mut Lowering<'_>) {
+/// Writes what the answer is and the members that repeat the request. Another dialect's answer does not
+/// know them, and clients expect them nevertheless.
+pub(crate) fn write_echo(
+    echo: &[(String, RawJson)],
+    vendor: &[IrVendorField],
+    out: &mut Lowering<'_>,
+) {
     if vendor.iter().all(|field| field.name != "object") {
         out.tag("object", "response");
     }
     if !is_own(out.source()) {
+        for (name, value) in echo {
+            out.made(name, value, "request_echo", "what the caller asked");
+        }
         for (name, unknown) in wire::REQUIRED_ECHO {
-            out.tag(name, &constant(unknown));
+            if echo.iter().all(|(known, _)| known != name) {
+                out.tag(name, &constant(unknown));
+            }
         }
     }
     out.put_vendor(vendor, |from, name| match from {

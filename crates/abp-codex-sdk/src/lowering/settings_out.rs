@@ -7,7 +7,7 @@ use abp_core::ir::{
 use abp_dialect::{Dialect, How, Lowering, WireFamily};
 
 use super::{constant, is_own, put_own, same_spelling};
-use crate::wire;
+use crate::{manifest, wire};
 
 /// Vendor fields that are written at another place than the request's root, or not from here.
 const ELSEWHERE: [&str; 6] = [
@@ -50,14 +50,15 @@ pub(super) fn write_settings(
     } = settings;
     write_model(model.as_ref(), out);
     write_max_tokens(max_tokens.as_ref(), out);
-    out.put_opt("temperature", temperature.as_ref());
-    out.put_opt("top_p", top_p.as_ref());
+    let thinks = thinks(model.as_ref(), reasoning.as_ref(), out);
+    put_sampling("temperature", temperature.as_ref(), thinks, out);
+    put_sampling("top_p", top_p.as_ref(), thinks, out);
     drop_number(top_k.as_ref(), "top_k", out);
     drop_number(seed.as_ref(), "seed", out);
     drop_number(frequency_penalty.as_ref(), "frequency_penalty", out);
     drop_number(presence_penalty.as_ref(), "presence_penalty", out);
     write_candidate_count(candidate_count.as_ref(), out);
-    write_include(logprobs.as_ref(), vendor, out);
+    write_include(logprobs.as_ref(), vendor, thinks && !tools.is_empty(), out);
     out.put_opt("top_logprobs", top_logprobs.as_ref());
     for sequence in stop.iter().flat_map(|stop| &stop.sequences) {
         out.refuse(
@@ -157,7 +158,52 @@ fn write_candidate_count(count: Option<&Leaf<RawJson>>, out: &mut Lowering<'_>) 
     }
 }
 
-fn write_include(logprobs: Option<&Leaf<bool>>, vendor: &[IrVendorField], out: &mut Lowering<'_>) {
+/// Whether another dialect's request is for a model that reasons, and is not kept from it.
+fn thinks(
+    model: Option<&Leaf<String>>,
+    reasoning: Option<&IrReasoning>,
+    out: &Lowering<'_>,
+) -> bool {
+    let name = out.profile().model.as_deref();
+    let name = name.or(model.map(|model| model.as_str()));
+    !is_own(out.source())
+        && name.is_some_and(manifest::reasons)
+        && !reasoning.is_some_and(turned_off)
+}
+
+/// Whether the effort that is asked for is none.
+fn turned_off(reasoning: &IrReasoning) -> bool {
+    let IrReasoning {
+        mode,
+        effort,
+        budget_tokens,
+        ..
+    } = reasoning;
+    match (effort, mode, budget_tokens) {
+        (Some(effort), _, _) => effort.value == "none",
+        (None, Some(mode), _) if mode.value == IrReasoningMode::Disabled => true,
+        (None, _, budget) => budget.as_ref().and_then(|budget| budget.as_u64()) == Some(0),
+    }
+}
+
+fn put_sampling(key: &str, leaf: Option<&Leaf<RawJson>>, thinks: bool, out: &mut Lowering<'_>) {
+    match leaf {
+        Some(leaf) if thinks => {
+            let reason = "a model that reasons takes no parameters of sampling";
+            out.drop(leaf.origin, "sampling_parameter", reason);
+        }
+        leaf => out.put_opt(key, leaf),
+    }
+}
+
+/// Asks for more than the answer. A caller with tools comes back, and has no place for reasoning
+/// meanwhile: it is asked for in the form in which it can be kept.
+fn write_include(
+    logprobs: Option<&Leaf<bool>>,
+    vendor: &[IrVendorField],
+    keeps: bool,
+    out: &mut Lowering<'_>,
+) {
     let own = is_own(out.source());
     let asked = logprobs.filter(|asked| asked.value);
     if let (Some(declined), None) = (logprobs, asked) {
@@ -167,10 +213,14 @@ fn write_include(logprobs: Option<&Leaf<bool>>, vendor: &[IrVendorField], out: &
         .iter()
         .filter(|field| own && field.name == "include")
         .collect();
-    if asked.is_none() && others.is_empty() {
+    if asked.is_none() && others.is_empty() && !keeps {
         return;
     }
     out.put_array("include", |out| {
+        if keeps {
+            let reason = "the caller has no place for it until the next turn";
+            out.made_value(wire::INCLUDE_REASONING, "kept_reasoning", reason);
+        }
         if let Some(asked) = asked {
             let how = How::Converted("include");
             out.value_as(wire::INCLUDE_LOGPROBS, &[asked.origin], &how);

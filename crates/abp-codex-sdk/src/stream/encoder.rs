@@ -68,13 +68,9 @@ impl StreamEncoder for Encoder {
             vendor,
         } = delta
         {
-            let (alias, created) = (self.head.alias.take(), created.clone());
-            self.head = Head {
-                id: id.clone(),
-                model: model.clone(),
-                alias,
-                created,
-            };
+            self.head.id.clone_from(id);
+            self.head.model.clone_from(model);
+            self.head.created.clone_from(created);
             self.vendor.clone_from(vendor);
             return self.start(out);
         }
@@ -95,12 +91,8 @@ impl StreamEncoder for Encoder {
 impl Encoder {
     /// An encoder that undoes what the request's translation did.
     pub(crate) fn new(exchange: &Exchange) -> Self {
-        let alias = exchange.model.clone();
         Self {
-            head: Head {
-                alias,
-                ..Head::default()
-            },
+            head: Head::new(exchange),
             ..Self::default()
         }
     }
@@ -147,7 +139,7 @@ impl Encoder {
                     out.tag("status", "in_progress");
                     out.tag("error", &constant("null"));
                     out.tag("incomplete_details", &constant("null"));
-                    write_echo(vendor, out);
+                    write_echo(&head.echo, vendor, out);
                     out.put_array("output", |_| {});
                 });
             });
@@ -160,8 +152,9 @@ impl Encoder {
         let Head {
             id,
             model,
-            alias: _,
             created,
+            alias: _,
+            echo: _,
         } = &mut self.head;
         for leaf in [id, model].into_iter().flatten() {
             leaf.origin = Origin::Host;

@@ -20,6 +20,11 @@ pub enum Origin {
     Node(NodeId),
 }
 
+impl Origin {
+    /// Given by the target itself in an earlier turn, and kept for it since.
+    pub const RECOVERED: Self = Self::Made("recovered_reasoning");
+}
+
 /// A value with its origin. Two leaves are equal when their values are.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(transparent)]

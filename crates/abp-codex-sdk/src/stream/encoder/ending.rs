@@ -159,7 +159,7 @@ impl Encoder {
             out.put_object("response", |out| {
                 write_head(head, out);
                 write_end(out);
-                write_echo(vendor, out);
+                write_echo(&head.echo, vendor, out);
                 out.put_array("output", |out| {
                     for item in items {
                         let status = if item.done { "completed" } else { "incomplete" };

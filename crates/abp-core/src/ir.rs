@@ -38,5 +38,5 @@ pub use response::{IrChoice, IrError, IrErrorKind, IrFinish, IrFinishReason, IrR
 pub use settings::{
     IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind, IrSettings, IrStop,
 };
-pub use tool::{IrToolChoice, IrToolChoiceMode, IrToolDefinition, IrToolKind};
+pub use tool::{IrToolChoice, IrToolChoiceMode, IrToolDefinition, IrToolKind, custom_tool_names};
 pub use usage::IrUsage;

@@ -109,6 +109,10 @@ pub trait Codec: Sync {
     fn stream_encoder(&self, exchange: &Exchange) -> Box<dyn StreamEncoder>;
 }
 
+/// How many blocks of an answer may be open at once, and so what a stream may make anybody remember.
+/// Vendors open no more than a few.
+pub const MAX_OPEN_BLOCKS: usize = 1024;
+
 /// Reads a stream, event by event. State is constant per open block.
 pub trait StreamDecoder: Send {
     /// Reads one event: its name, where it has one, and its data.

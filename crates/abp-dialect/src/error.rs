@@ -3,7 +3,7 @@
 use abp_error::{AbpError, ErrorCode};
 use abp_json::JsonError;
 
-use crate::Dialect;
+use crate::{Dialect, MAX_OPEN_BLOCKS};
 
 /// Why a document cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,23 @@ pub enum DialectError {
     /// A stream's bytes are over a limit, or no stream.
     #[error("stream: {0}")]
     Stream(String),
+    /// More is under way in a stream than anybody keeps track of.
+    #[error("more than {limit} {what} of a stream are open at once")]
+    TooManyOpen {
+        /// Blocks, calls or parts.
+        what: &'static str,
+        /// How many may be.
+        limit: usize,
+    },
+}
+
+impl DialectError {
+    /// More of these are open in a stream than [`MAX_OPEN_BLOCKS`].
+    #[must_use]
+    pub fn too_many_open(what: &'static str) -> Self {
+        let limit = MAX_OPEN_BLOCKS;
+        Self::TooManyOpen { what, limit }
+    }
 }
 
 impl From<DialectError> for AbpError {

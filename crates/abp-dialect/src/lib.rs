@@ -24,7 +24,9 @@ mod rules;
 pub mod sse;
 mod validate;
 
-pub use codec::{Codec, Exchange, Expected, StreamDecoder, StreamEncoder, TargetProfile};
+pub use codec::{
+    Codec, Exchange, Expected, MAX_OPEN_BLOCKS, StreamDecoder, StreamEncoder, TargetProfile,
+};
 pub use detect::{Detection, DetectionReason, DialectDetector, DocumentKind, Signals};
 pub use dialect::{Dialect, UnknownDialect, WireFamily};
 pub use error::DialectError;

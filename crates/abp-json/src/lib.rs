@@ -31,6 +31,7 @@ mod error;
 mod finite;
 mod number;
 mod parse;
+mod places;
 pub mod pointer;
 mod string;
 mod tape;
@@ -41,6 +42,7 @@ pub use admit::{
     AdmissionChange, AdmissionReason, Admitted, MAX_ADMITTED_DEPTH, admit_text, admit_value,
 };
 pub use error::{CanonicalError, JsonError};
+pub use places::Places;
 pub use tape::{Duplicate, Limits, NodeId, Tape};
 pub use view::{Entries, Items, Kind, View};
 pub use writer::{Writer, push_string};

@@ -16,7 +16,7 @@ use crate::tape::{NO_PARENT, Node, NodeId, Tape, flag};
 const MAX_VALUE_DEPTH: usize = 128;
 
 /// As long as most pointers are, or longer.
-const USUAL_POINTER: usize = 48;
+pub(crate) const USUAL_POINTER: usize = 48;
 
 /// The kind of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -282,16 +282,26 @@ impl<'t> View<'t> {
     }
 
     fn write_pointer(self, pointer: &mut String) {
+        self.write_pointer_by(pointer, &|item, array| {
+            array.items().take_while(|one| one.id < item.id).count()
+        });
+    }
+
+    /// Writes a pointer; `place` tells where in its array an item is.
+    pub(crate) fn write_pointer_by(
+        self,
+        pointer: &mut String,
+        place: &impl Fn(Self, Self) -> usize,
+    ) {
         let Some(parent) = self.parent() else { return };
-        parent.write_pointer(pointer);
+        parent.write_pointer_by(pointer, place);
         if parent.kind() == Kind::Object {
             let key = self.key().unwrap_or(self);
             let name = key.as_str().or(key.string_source().map(Cow::Borrowed));
             pointer::push(pointer, &name.unwrap_or_default());
         } else {
-            let before = parent.items().take_while(|item| item.id < self.id);
             // Writing to a string cannot fail.
-            let _ = write!(pointer, "/{}", before.count());
+            let _ = write!(pointer, "/{}", place(self, parent));
         }
     }
 

@@ -11,6 +11,11 @@ use abp_dialect::{Exchange, Fate, How, Note};
 
 use crate::undo::Undone;
 
+/// How many sequences an answer is searched for; vendors take a handful.
+const MAX_STOPS: usize = 64;
+/// How long they may be together: every piece of a stream is held against all of them.
+const MAX_STOP_BYTES: usize = 4096;
+
 /// Takes the stop sequences out of a request; its answer has to be cut.
 pub(crate) fn take_stops(
     conversation: &mut IrConversation,
@@ -18,12 +23,22 @@ pub(crate) fn take_stops(
     notes: &mut Vec<Note>,
 ) {
     let stop = conversation.settings.stop.take();
+    let (mut number, mut length) = (0, 0);
     for sequence in stop.into_iter().flat_map(|stop| stop.sequences) {
+        number += 1;
+        length += sequence.value.len();
+        let origin = sequence.origin;
+        if number > MAX_STOPS || length > MAX_STOP_BYTES {
+            let fate = Fate::Unsupported {
+                label: "too_many_stop_sequences".into(),
+                reason: "the target has none, and an answer is not searched for so many".into(),
+            };
+            notes.push(Note { origin, fate });
+            continue;
+        }
         let reason = "the target has none; the answer is cut where one occurs";
-        notes.push(Note {
-            origin: sequence.origin,
-            fate: Fate::Carried(How::emulated("stop_sequences", reason)),
-        });
+        let fate = Fate::Carried(How::emulated("stop_sequences", reason));
+        notes.push(Note { origin, fate });
         // A vendor that has them ignores an empty one, or refuses it.
         if !sequence.value.is_empty() {
             exchange.stop_at.push(sequence.value);

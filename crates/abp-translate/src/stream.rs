@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use abp_core::ir::{IrDelta, IrError, IrErrorKind, IrFinishReason, IrUsage};
 use abp_dialect::{
-    Dialect, DialectError, EventSink, Exchange, Reader, StreamDecoder, StreamEncoder,
-    TargetProfile, WrittenEvent,
+    Dialect, DialectError, EventSink, Exchange, MAX_OPEN_BLOCKS, Reader, StreamDecoder,
+    StreamEncoder, TargetProfile, WrittenEvent,
 };
 use abp_json::{Limits, Tape};
 
@@ -40,6 +40,8 @@ pub struct StreamTranslator {
     /// Source and target are the same, and nothing has to be undone: events pass as they are.
     native: bool,
     over: bool,
+    /// How many blocks are open.
+    open: usize,
     summary: StreamSummary,
     /// Puts the answer together besides, where somebody wants to keep it.
     gathered: Option<Accumulator>,
@@ -113,6 +115,7 @@ impl StreamTranslator {
             ledger: StreamLedger::new(to),
             native: from == to && *exchange == Exchange::default(),
             over: false,
+            open: 0,
             summary: StreamSummary::default(),
             gathered: None,
             checked: None,
@@ -168,7 +171,8 @@ impl StreamTranslator {
         };
         let reader = Reader::new(&tape);
         let mut deltas = Vec::new();
-        match self.decoder.event(name, reader.root(), &mut deltas) {
+        let read = self.decoder.event(name, reader.root(), &mut deltas);
+        match read.and_then(|()| self.count_open(&deltas)) {
             Ok(()) => self.write(Some(&reader), deltas),
             Err(error) => {
                 let mut events = self.write(Some(&reader), deltas);
@@ -176,6 +180,21 @@ impl StreamTranslator {
                 events
             }
         }
+    }
+
+    /// Everything that is open has to be remembered, by us and by the caller.
+    fn count_open(&mut self, deltas: &[IrDelta]) -> Result<(), DialectError> {
+        for delta in deltas {
+            match delta {
+                IrDelta::BlockStart { .. } => self.open += 1,
+                IrDelta::BlockStop { .. } => self.open = self.open.saturating_sub(1),
+                _ => {}
+            }
+            if self.open > MAX_OPEN_BLOCKS {
+                return Err(DialectError::too_many_open("blocks"));
+            }
+        }
+        Ok(())
     }
 
     /// The source's bytes have ended. What it left open is closed, as incomplete.

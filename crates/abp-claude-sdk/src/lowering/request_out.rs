@@ -1,5 +1,7 @@
 //! Writing requests.
 
+use std::collections::HashSet;
+
 use abp_core::ir::{
     IrBlock, IrContentBlock, IrConversation, IrMessage, IrRole, IrSettings, IrToolChoiceMode,
     IrToolDefinition, IrToolKind, Leaf, Origin, RawJson,
@@ -260,13 +262,17 @@ fn choose_tools<'t>(
     out: &mut Lowering<'_>,
 ) -> Vec<&'t IrToolDefinition> {
     let allowed = match settings.tool_choice.as_ref().map(|choice| &choice.mode) {
-        Some(IrToolChoiceMode::Allowed { names, .. }) => Some(names),
+        Some(IrToolChoiceMode::Allowed { names, .. }) => {
+            let names = names.iter().map(|name| name.value.as_str());
+            Some(names.collect::<HashSet<_>>())
+        }
         _ => None,
     };
     let own = is_own(out.source());
     let mut chosen = Vec::new();
     for tool in tools {
-        if allowed.is_some_and(|names| !names.iter().any(|name| name.value == tool.name.value)) {
+        let name = tool.name.value.as_str();
+        if allowed.as_ref().is_some_and(|names| !names.contains(name)) {
             let reason = "the choice leaves it out, and the vendor has no other way to say so";
             out.drop(tool.origin, "allowed_tools", reason);
             continue;

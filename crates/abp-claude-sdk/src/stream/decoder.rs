@@ -3,7 +3,7 @@
 use abp_core::ir::{
     IrBlockStart, IrDelta, IrFinish, IrFinishReason, IrRole, IrThinkingKind, Leaf, Origin,
 };
-use abp_dialect::{DialectError, How, Item, StreamDecoder};
+use abp_dialect::{DialectError, How, Item, MAX_OPEN_BLOCKS, StreamDecoder};
 
 use super::held::Held;
 use crate::lowering;
@@ -124,6 +124,9 @@ impl ClaudeDecoder {
         data: Item<'_>,
         deltas: &mut Vec<IrDelta>,
     ) -> Result<(), DialectError> {
+        if self.open.len() >= MAX_OPEN_BLOCKS {
+            return Err(DialectError::too_many_open("blocks"));
+        }
         let index = read_index(data);
         let block = lowering::object(data.need("content_block")?)?;
         let tag = block.need("type")?;

@@ -214,9 +214,11 @@ impl ClaudeEncoder {
     }
 
     fn waiting(&mut self, block: u32) -> Option<&mut Waiting> {
-        self.waiting
-            .iter_mut()
-            .find(|waiting| waiting.block == block)
+        // They wait in the order of their numbers, which is that of their beginnings.
+        let place = self
+            .waiting
+            .binary_search_by_key(&block, |waiting| waiting.block);
+        self.waiting.get_mut(place.ok()?)
     }
 
     fn block_stop(&mut self, block: u32, out: &mut EventSink<'_>) {

@@ -1,8 +1,10 @@
 //! Writing how an answer should be made.
 
+use std::collections::HashSet;
+
 use abp_core::ir::{
     IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind, IrSettings, IrToolChoice,
-    IrToolChoiceMode, IrToolDefinition, IrToolKind, IrVendorField, Leaf, Origin, RawJson,
+    IrToolChoiceMode, IrToolDefinition, IrVendorField, Leaf, Origin, RawJson, custom_tool_names,
 };
 use abp_dialect::{Dialect, How, Lowering, WireFamily};
 
@@ -389,13 +391,16 @@ fn write_tool_choice(choice: &IrToolChoice, tools: &[IrToolDefinition], out: &mu
         IrToolChoiceMode::Required => word("required", out),
         IrToolChoiceMode::Named { name } => {
             out.key("tool_choice");
-            write_named(name, tools, out);
+            write_named(name, &custom_tool_names(tools), out);
         }
         IrToolChoiceMode::Allowed { names, required } => out.put_object("tool_choice", |out| {
+            let custom = custom_tool_names(tools);
             out.tag("type", "allowed_tools");
             out.tag("mode", if *required { "required" } else { "auto" });
             out.put_array("tools", |out| {
-                names.iter().for_each(|name| write_named(name, tools, out));
+                names
+                    .iter()
+                    .for_each(|name| write_named(name, &custom, out));
             });
         }),
         IrToolChoiceMode::Other { native } if is_own(out.source()) => {
@@ -409,10 +414,8 @@ fn write_tool_choice(choice: &IrToolChoice, tools: &[IrToolDefinition], out: &mu
     }
 }
 
-fn write_named(name: &Leaf<String>, tools: &[IrToolDefinition], out: &mut Lowering<'_>) {
-    let is_custom = tools.iter().any(|tool| {
-        tool.name.value == name.value && matches!(tool.kind, IrToolKind::Custom { .. })
-    });
+fn write_named(name: &Leaf<String>, custom: &HashSet<&str>, out: &mut Lowering<'_>) {
+    let is_custom = custom.contains(name.as_str());
     out.object(|out| {
         out.tag("type", if is_custom { "custom" } else { "function" });
         out.put("name", name);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use abp_core::ir::{
     IrBlockStart, IrDelta, IrError, IrErrorKind, IrFinish, IrFinishReason, IrThinkingKind, Leaf,
 };
-use abp_dialect::{Dialect, DialectError, Item, StreamDecoder};
+use abp_dialect::{Dialect, DialectError, Item, MAX_OPEN_BLOCKS, StreamDecoder};
 
 use crate::lowering::{
     item_kind, read_citation, read_failure, read_finish, read_usage, settle_empty,
@@ -88,8 +88,7 @@ impl Decoder {
             "response.output_item.added" => self.item_added(data, deltas),
             "response.output_item.done" => self.item_done(data, deltas),
             "response.content_part.added" | "response.reasoning_summary_part.added" => {
-                self.part_added(data, deltas);
-                Ok(())
+                self.part_added(data, deltas)
             }
             "response.content_part.done" | "response.reasoning_summary_part.done" => {
                 self.part_done(data, deltas)
@@ -162,7 +161,7 @@ impl Decoder {
             custom,
             item_id: item.opt_text("id")?,
         };
-        self.open(output_index(data), Place::Call, start, deltas);
+        self.open(output_index(data), Place::Call, start, deltas)?;
         match (
             self.slot(output_index(data), Place::Call),
             item.some(member),
@@ -172,16 +171,18 @@ impl Decoder {
         }
     }
 
-    fn part_added(&mut self, data: Item<'_>, deltas: &mut Vec<IrDelta>) {
+    fn part_added(
+        &mut self,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
         let Some(part) = data.get("part") else {
-            return;
+            return Ok(());
         };
         part.repeats();
         let kind = part.get("type").and_then(|kind| kind.view().as_str());
         let streamed = kind.and_then(|kind| Streamed::of_part(&kind));
-        if let Some(streamed) = streamed {
-            self.ensure(streamed, data, deltas);
-        }
+        streamed.map_or(Ok(()), |streamed| self.ensure(streamed, data, deltas))
     }
 
     fn piece(
@@ -197,7 +198,7 @@ impl Decoder {
             Some(logprobs) => drop(logprobs.vendor("logprobs")),
             None => {}
         }
-        self.ensure(streamed, data, deltas);
+        self.ensure(streamed, data, deltas)?;
         let Some(slot) = self.slot(output_index(data), place(streamed, data)) else {
             text.repeats();
             return Ok(());
@@ -350,14 +351,19 @@ impl Decoder {
 
     /// Opens the block of a part where nobody announced it. A call has to be announced: nothing
     /// else names its tool.
-    fn ensure(&mut self, streamed: Streamed, data: Item<'_>, deltas: &mut Vec<IrDelta>) {
+    fn ensure(
+        &mut self,
+        streamed: Streamed,
+        data: Item<'_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
         let (index, place) = (output_index(data), place(streamed, data));
         let item_id = data.get("item_id");
         if let Some(item_id) = item_id {
             item_id.repeats();
         }
         if self.slot(index, place).is_some() {
-            return;
+            return Ok(());
         }
         let first = self.items.get(&index).is_none_or(Vec::is_empty);
         let item_id = || item_id.filter(|_| first)?.text().ok();
@@ -371,21 +377,32 @@ impl Decoder {
             Streamed::Refusal => IrBlockStart::Refusal,
             Streamed::Summary => thinking(IrThinkingKind::Summary),
             Streamed::Reasoning => thinking(IrThinkingKind::Raw),
-            Streamed::Arguments | Streamed::Input => return,
+            Streamed::Arguments | Streamed::Input => return Ok(()),
         };
         self.any_item = true;
-        self.open(index, place, start, deltas);
+        self.open(index, place, start, deltas)
     }
 
-    fn open(&mut self, index: u64, place: Place, start: IrBlockStart, deltas: &mut Vec<IrDelta>) {
+    fn open(
+        &mut self,
+        index: u64,
+        place: Place,
+        start: IrBlockStart,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<(), DialectError> {
         let block = self.start(start, deltas);
-        self.items.entry(index).or_default().push(Slot {
+        let slots = self.items.entry(index).or_default();
+        if slots.len() >= MAX_OPEN_BLOCKS {
+            return Err(DialectError::too_many_open("parts of an item"));
+        }
+        slots.push(Slot {
             place,
             block,
             open: true,
             streamed: 0,
             cited: false,
         });
+        Ok(())
     }
 
     fn start(&mut self, start: IrBlockStart, deltas: &mut Vec<IrDelta>) -> u32 {

@@ -310,6 +310,7 @@ impl Encoder {
             id: String::new(),
             blocks,
             parts: Vec::new(),
+            numbered: [0; 2],
             sealed: false,
             done: false,
         };
@@ -371,12 +372,10 @@ impl Encoder {
         let Some(streamed) = item.parts.get(number).map(|part| part.streamed) else {
             return;
         };
-        let next = item.next_index(streamed);
-        if let Some(part) = item.parts.get_mut(number)
-            && part.index.is_none()
-            && let Some((added, _)) = streamed.frame()
+        if let Some((added, _)) = streamed.frame()
+            && item.number(number)
         {
-            part.index = Some(next);
+            let item = &*item;
             self.sequence.emit(added, out, |out| {
                 write_place(item, at, number, out);
                 out.key("part");

@@ -17,6 +17,8 @@ pub(super) struct StreamedItem {
     pub(super) blocks: Vec<IrBlock>,
     /// How far its blocks are.
     pub(super) parts: Vec<Part>,
+    /// How many of its parts were announced: those of a summary, and others.
+    pub(super) numbered: [u64; 2],
     /// Whether no further block may join it.
     pub(super) sealed: bool,
     /// Whether its last event is out.
@@ -55,8 +57,9 @@ impl StreamedItem {
     pub(super) fn admits(&self, streamed: Streamed) -> bool {
         let is_message = |streamed| matches!(streamed, Streamed::Text | Streamed::Refusal);
         let is_reasoning = |streamed| matches!(streamed, Streamed::Summary | Streamed::Reasoning);
+        // What is true of one of its parts is true of all.
         !self.sealed
-            && self.parts.iter().all(|part| {
+            && self.parts.first().is_none_or(|part| {
                 (is_message(part.streamed) && is_message(streamed))
                     || (is_reasoning(part.streamed) && is_reasoning(streamed))
             })
@@ -67,13 +70,20 @@ impl StreamedItem {
         self.parts.iter().any(|part| part.open)
     }
 
-    /// The number of the next part of a kind.
-    pub(super) fn next_index(&self, streamed: Streamed) -> u64 {
-        let numbered = self
-            .parts
-            .iter()
-            .filter(|part| part.index.is_some() && part.streamed.index() == streamed.index());
-        numbered.count() as u64
+    /// Gives a part its number; says whether it had none.
+    pub(super) fn number(&mut self, part: usize) -> bool {
+        let part = self.parts.get_mut(part);
+        let Some(part) = part.filter(|part| part.index.is_none()) else {
+            return false;
+        };
+        let [summaries, others] = &mut self.numbered;
+        let next = match part.streamed {
+            Streamed::Summary => summaries,
+            _ => others,
+        };
+        part.index = Some(*next);
+        *next += 1;
+        true
     }
 
     /// Adds a piece to a block.

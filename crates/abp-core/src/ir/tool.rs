@@ -1,5 +1,7 @@
 //! Tools and the choice among them.
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,15 @@ impl IrToolDefinition {
             origin: Origin::Host,
         }
     }
+}
+
+/// The names of the tools that take a text instead of JSON. A choice names tools without their kinds,
+/// and some vendors want both.
+#[must_use]
+pub fn custom_tool_names(tools: &[IrToolDefinition]) -> HashSet<&str> {
+    let is_custom = |tool: &&IrToolDefinition| matches!(tool.kind, IrToolKind::Custom { .. });
+    let custom = tools.iter().filter(is_custom);
+    custom.map(|tool| tool.name.as_str()).collect()
 }
 
 /// Who carries a tool out, and what it takes.

@@ -1,5 +1,7 @@
 //! Writing what is said: contents and their parts.
 
+use std::collections::HashMap;
+
 use abp_core::ir::{
     IrBlock, IrCitation, IrContentBlock, IrMessage, IrRole, IrToolInput, Leaf, Origin, RawJson,
 };
@@ -23,14 +25,14 @@ pub(crate) struct Side {
 
 /// Writes the conversation, turn by turn.
 pub(super) fn write_contents(messages: &[IrMessage], side: Side, out: &mut Lowering<'_>) {
-    let mut called = Vec::new();
+    let mut called = HashMap::new();
     for turn in messages.chunk_by(|left, right| same_turn(left, right, side)) {
         let blocks = turn.iter().flat_map(|message| &message.content);
         let mut blocks: Vec<&IrBlock> = blocks.collect();
         match turn.first().map(|message| message.role) {
             // The vendor counts on answers in the order of the calls.
             Some(IrRole::Tool) => blocks.sort_by_key(|block| position(block, &called)),
-            _ => called = blocks.iter().filter_map(|block| call_id(block)).collect(),
+            _ => called = places_of_calls(&blocks),
         }
         write_turn(turn, &blocks, side, out);
     }
@@ -43,20 +45,25 @@ fn same_turn(left: &IrMessage, right: &IrMessage, side: Side) -> bool {
     split || (!side.own && left.role == right.role)
 }
 
-fn call_id(block: &IrBlock) -> Option<&str> {
-    match &block.body {
-        IrContentBlock::ToolUse { id, .. } => id.as_ref().map(|id| id.value.as_str()),
-        _ => None,
+/// The calls of a turn by their ids, in the order in which they were made.
+fn places_of_calls<'b>(blocks: &[&'b IrBlock]) -> HashMap<&'b str, usize> {
+    let mut places = HashMap::new();
+    for block in blocks {
+        if let IrContentBlock::ToolUse { id: Some(id), .. } = &block.body {
+            let next = places.len();
+            places.entry(id.value.as_str()).or_insert(next);
+        }
     }
+    places
 }
 
-fn position(block: &IrBlock, called: &[&str]) -> usize {
+fn position(block: &IrBlock, called: &HashMap<&str, usize>) -> usize {
     let answered = match &block.body {
         IrContentBlock::ToolResult { tool_use_id, .. } => tool_use_id.as_ref(),
         _ => None,
     };
-    let found = answered.and_then(|id| called.iter().position(|call| *call == id.value));
-    found.unwrap_or(usize::MAX)
+    let found = answered.and_then(|id| called.get(id.value.as_str()));
+    found.copied().unwrap_or(usize::MAX)
 }
 
 fn write_turn(turn: &[IrMessage], blocks: &[&IrBlock], side: Side, out: &mut Lowering<'_>) {

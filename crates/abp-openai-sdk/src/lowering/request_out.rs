@@ -1,8 +1,10 @@
 //! Writing requests: tools and the choice among them; settings and messages have their own files.
 
+use std::collections::HashSet;
+
 use abp_core::ir::{
     IrConversation, IrToolChoice, IrToolChoiceMode, IrToolDefinition, IrToolKind, Leaf, Origin,
-    RawJson,
+    RawJson, custom_tool_names,
 };
 use abp_dialect::{How, Lowering, WireFamily};
 use abp_json::{Limits, Tape, Writer};
@@ -160,17 +162,19 @@ fn put_choice(tools: &[IrToolDefinition], choice: &IrToolChoice, out: &mut Lower
         IrToolChoiceMode::Required => word("required"),
         IrToolChoiceMode::Named { name } => {
             out.note(choice.origin, How::Converted("tool_choice"));
-            out.put_object("tool_choice", |out| put_named(tools, name, out));
+            let custom = custom_tool_names(tools);
+            out.put_object("tool_choice", |out| put_named(&custom, name, out));
         }
         IrToolChoiceMode::Allowed { names, required } => {
             out.note(choice.origin, How::Converted("tool_choice"));
+            let custom = custom_tool_names(tools);
             out.put_object("tool_choice", |out| {
                 out.tag("type", "allowed_tools");
                 out.put_object("allowed_tools", |out| {
                     out.tag("mode", if *required { "required" } else { "auto" });
                     out.put_array("tools", |out| {
                         for name in names {
-                            out.object(|out| put_named(tools, name, out));
+                            out.object(|out| put_named(&custom, name, out));
                         }
                     });
                 });
@@ -194,12 +198,9 @@ fn put_other(native: &Leaf<RawJson>, out: &mut Lowering<'_>) {
 }
 
 /// Writes a reference to a tool: its kind, and under that its name.
-fn put_named(tools: &[IrToolDefinition], name: &Leaf<String>, out: &mut Lowering<'_>) {
-    let defined = tools.iter().find(|tool| tool.name == *name);
-    let kind = match defined.map(|tool| &tool.kind) {
-        Some(IrToolKind::Custom { .. }) => "custom",
-        _ => "function",
-    };
+fn put_named(custom: &HashSet<&str>, name: &Leaf<String>, out: &mut Lowering<'_>) {
+    let is_custom = custom.contains(name.as_str());
+    let kind = if is_custom { "custom" } else { "function" };
     out.tag("type", kind);
     out.put_object(kind, |out| out.put("name", name));
 }

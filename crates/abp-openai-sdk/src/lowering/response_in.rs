@@ -1,5 +1,7 @@
 //! Reading answers.
 
+use std::collections::HashMap;
+
 use abp_core::ir::{IrChoice, IrFinish, IrFinishReason, IrResponse, IrUsage, Leaf, Origin};
 use abp_dialect::{DialectError, Item};
 
@@ -18,10 +20,11 @@ pub(crate) fn read(flavour: &Flavour, root: Item<'_>) -> Result<IrResponse, Dial
     }
     shape(root, &["object"]);
     let mut choices: Vec<Part<'_>> = Vec::new();
+    let mut places = HashMap::new();
     for item in root.need("choices")?.array()? {
         let choice = read_choice(flavour, item.object()?)?;
-        let same = |part: &&mut Part<'_>| part.choice.index == choice.index;
-        match choices.iter_mut().find(same) {
+        let place = *places.entry(choice.index).or_insert(choices.len());
+        match choices.get_mut(place) {
             Some(known) => merge(known, Part { choice, item }),
             None => choices.push(Part { choice, item }),
         }

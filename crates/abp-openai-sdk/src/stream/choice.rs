@@ -1,7 +1,7 @@
 //! One answer of a stream: its text, its reasoning, its calls.
 
 use abp_core::ir::{IrBlockStart, IrContentBlock, IrDelta, IrFinish, IrRole, IrThinkingKind, Leaf};
-use abp_dialect::{DialectError, How, Item};
+use abp_dialect::{DialectError, How, Item, MAX_OPEN_BLOCKS};
 use abp_json::Kind;
 
 use crate::lowering::{message_in, response_in, unplaced};
@@ -267,6 +267,9 @@ impl Choice {
         let id = message_in::read_id(call)?;
         let name = response_in::some_text(body, "name")?;
         let mut state = self.take_call(index, id.as_ref(), name.as_ref());
+        if self.calls.len() >= MAX_OPEN_BLOCKS {
+            return Err(DialectError::too_many_open("calls"));
+        }
         match (state.block, name) {
             (None, Some(name)) => {
                 state.name = Some(name.value.clone());

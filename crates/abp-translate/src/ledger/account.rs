@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use abp_core::ir::Origin;
 use abp_dialect::{Dialect, Fate, How, Made, Mark, Note, Reader, Seen};
-use abp_json::{Kind, Limits, NodeId, Tape, View};
+use abp_json::{Kind, Limits, NodeId, Places, Tape, View};
 
 use super::known::Written;
 use super::{Action, EMPTY_VALUE, EXPLICIT_NULL, LedgerEntry, STRUCTURE, UNEXPLAINED};
@@ -49,6 +49,8 @@ struct Page<'n> {
 struct Books<'n, 't> {
     reader: &'t Reader<'t>,
     written: Option<&'t Tape<'t>>,
+    /// Of the source, and of the target.
+    places: [Option<Places>; 2],
     target: Dialect,
     pages: Vec<Page<'n>>,
     /// In the order of the nodes.
@@ -65,11 +67,19 @@ struct MadeOf<'n> {
 }
 
 /// A mark that holds for everything below its node.
-type Inherited<'n, 't> = Option<(View<'t>, usize, &'n How)>;
+#[derive(Debug, Clone, Copy)]
+struct Marked<'n, 't> {
+    /// What is written for the mark's node.
+    whole: Option<View<'t>>,
+    /// The part of it that is written for the node that is looked at.
+    here: Option<View<'t>>,
+    how: &'n How,
+}
 
 impl<'n, 't> Books<'n, 't> {
     fn new(reader: &'t Reader<'t>, written: Option<&'t Tape<'t>>, target: Dialect) -> Self {
         Self {
+            places: [Some(reader.tape()), written].map(|tape| tape.map(Places::of)),
             reader,
             written,
             target,
@@ -141,7 +151,7 @@ impl<'n, 't> Books<'n, 't> {
         }
     }
 
-    fn walk(&mut self, view: View<'t>, above: Inherited<'n, 't>, remark: Option<&'n Fate>) {
+    fn walk(&mut self, view: View<'t>, above: Option<Marked<'n, 't>>, remark: Option<&'n Fate>) {
         let Some(page) = self.page(view.id()) else {
             return;
         };
@@ -156,24 +166,50 @@ impl<'n, 't> Books<'n, 't> {
         let deeper = !leaf && children(view).any(touched);
         if !deeper && !marks.is_empty() {
             for index in marks {
-                if let Some(&MadeOf { at, how, .. }) = self.marks.get(index) {
-                    self.carried(view, view, at, how, remark);
+                if let Some(marked) = self.marked(index) {
+                    self.carried(view, marked, remark);
                 }
             }
             return;
         }
         if marks.is_empty() && (leaf || (!deeper && uniform(seen, above, remark))) {
             match above {
-                Some((marked, at, how)) => self.carried(view, marked, at, how, remark),
+                Some(marked) => self.carried(view, marked, remark),
                 None => self.missing(view, seen, remark),
             }
             return;
         }
-        let own = self.marks.get(marks).and_then(<[_]>::first);
-        let own = own.map(|mark| (view, mark.at, mark.how));
-        for child in children(view) {
-            self.walk(child, own.or(above), remark);
+        let marked = self.marked(marks.start).filter(|_| !marks.is_empty());
+        let marked = marked.or(above);
+        for (child, here) in paired(view, marked.and_then(|marked| marked.here)) {
+            let above = marked.map(|marked| Marked { here, ..marked });
+            self.walk(child, above, remark);
         }
+    }
+
+    /// What a mark says of its own node.
+    fn marked(&self, index: usize) -> Option<Marked<'n, 't>> {
+        let mark = self.marks.get(index)?;
+        let whole = self.written.and_then(|tape| tape.starting_at(mark.at));
+        Some(Marked {
+            whole,
+            here: whole,
+            how: mark.how,
+        })
+    }
+
+    /// The pointer of a part of the source.
+    fn source_pointer(&self, view: View<'_>) -> String {
+        let [places, _] = &self.places;
+        places
+            .as_ref()
+            .map_or_else(String::new, |places| places.pointer(view))
+    }
+
+    /// The pointer of a part of the target.
+    fn target_pointer(&self, view: Option<View<'_>>) -> Option<String> {
+        let [_, places] = &self.places;
+        Some(places.as_ref()?.pointer(view?))
     }
 
     /// Where the marks of a node are.
@@ -183,19 +219,15 @@ impl<'n, 't> Books<'n, 't> {
         start..start + of_node.iter().take_while(|mark| mark.node == node).count()
     }
 
-    /// An entry for what a mark on `marked` says of `view`, which is the same node or one below.
-    fn carried(
-        &mut self,
-        view: View<'t>,
-        marked: View<'t>,
-        at: usize,
-        how: &'n How,
-        remark: Option<&'n Fate>,
-    ) {
-        let whole = self.written.and_then(|tape| tape.starting_at(at));
-        let found = whole.and_then(|whole| same_place(view, marked, whole));
-        let source = view.pointer();
-        let target = found.or(whole).map(View::pointer);
+    /// An entry for what a mark says of the node itself, or of one below.
+    fn carried(&mut self, view: View<'t>, marked: Marked<'n, 't>, remark: Option<&'n Fate>) {
+        let Marked {
+            whole,
+            here: found,
+            how,
+        } = marked;
+        let source = self.source_pointer(view);
+        let target = self.target_pointer(found.or(whole));
         let how = match remark {
             Some(Fate::Carried(remarked)) if weight(remarked) > weight(how) => remarked,
             _ => how,
@@ -245,7 +277,7 @@ impl<'n, 't> Books<'n, 't> {
     fn missing(&mut self, view: View<'t>, seen: Option<Seen>, remark: Option<&'n Fate>) {
         let mut entry = LedgerEntry {
             action: Action::Dropped,
-            source: Some(view.pointer()),
+            source: Some(self.source_pointer(view)),
             target: None,
             label: None,
             reason: None,
@@ -324,7 +356,7 @@ impl<'n, 't> Books<'n, 't> {
             self.entries.push(LedgerEntry {
                 action: Action::Synthesised,
                 source: None,
-                target: place.map(View::pointer),
+                target: self.target_pointer(place),
                 label: Some(label),
                 reason,
                 unsupported: false,
@@ -340,7 +372,7 @@ fn children(view: View<'_>) -> impl Iterator<Item = View<'_>> {
 }
 
 /// Whether one entry speaks for a container and everything below it.
-fn uniform(seen: Option<Seen>, above: Inherited<'_, '_>, remark: Option<&Fate>) -> bool {
+fn uniform(seen: Option<Seen>, above: Option<Marked<'_, '_>>, remark: Option<&Fate>) -> bool {
     above.is_none()
         && (matches!(
             remark,
@@ -405,27 +437,28 @@ fn weight(how: &How) -> u8 {
     }
 }
 
-/// The counterpart of `view` inside `whole`, which stands for `marked`.
-fn same_place<'t>(view: View<'t>, marked: View<'t>, whole: View<'t>) -> Option<View<'t>> {
-    let mut path = Vec::new();
-    let mut place = view;
-    while place.id() != marked.id() {
-        path.push(place);
-        place = place.parent()?;
-    }
-    path.iter()
-        .rev()
-        .try_fold(whole, |found, step| match step.key() {
-            Some(key) => found.get(&key.as_str()?),
-            None => {
-                let parent = step.parent()?;
-                let index = parent
-                    .items()
-                    .take_while(|item| item.id() < step.id())
-                    .count();
-                found.items().nth(index)
-            }
-        })
+/// The values in a container, each with its counterpart in another one: the member of the same name, the
+/// item at the same place. Members are looked for where they stand in the first place.
+fn paired<'t>(
+    view: View<'t>,
+    other: Option<View<'t>>,
+) -> impl Iterator<Item = (View<'t>, Option<View<'t>>)> {
+    let mut members = other.map(View::entries);
+    let mut items = other.map(View::items);
+    let entries = view.entries().map(move |(key, value)| {
+        let name = key.as_str_lossy();
+        let next = members.as_mut().and_then(Iterator::next);
+        let found = match next {
+            Some((key, value)) if key.as_str_lossy() == name => Some(value),
+            _ => other.zip(name).and_then(|(other, name)| other.get(&name)),
+        };
+        (value, found)
+    });
+    let all_items = view.items().map(move |item| {
+        let found = items.as_mut().and_then(Iterator::next);
+        (item, found)
+    });
+    entries.chain(all_items)
 }
 
 /// Whether two values are the same: numbers by their spelling, strings by their text, members in any
@@ -434,24 +467,17 @@ pub(crate) fn same_value(left: View<'_>, right: View<'_>) -> bool {
     if left.kind() != right.kind() {
         return false;
     }
+    if left.raw() == right.raw() {
+        return true;
+    }
     match left.kind() {
         Kind::Null => true,
-        Kind::Bool | Kind::Number => left.raw() == right.raw(),
-        Kind::String => left.raw() == right.raw() || left.as_str_lossy() == right.as_str_lossy(),
-        Kind::Array => {
+        Kind::Bool | Kind::Number => false,
+        Kind::String => left.as_str_lossy() == right.as_str_lossy(),
+        Kind::Array | Kind::Object => {
             left.len() == right.len()
-                && left
-                    .items()
-                    .zip(right.items())
-                    .all(|(left, right)| same_value(left, right))
-        }
-        Kind::Object => {
-            left.len() == right.len()
-                && left.entries().all(|(key, value)| {
-                    key.as_str_lossy()
-                        .and_then(|key| right.get(&key))
-                        .is_some_and(|other| same_value(value, other))
-                })
+                && paired(left, Some(right))
+                    .all(|(left, right)| right.is_some_and(|right| same_value(left, right)))
         }
     }
 }

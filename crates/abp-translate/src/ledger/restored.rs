@@ -4,7 +4,7 @@
 //! the same to the other dialect. Only translating back shows it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use abp_json::{Kind, Tape, View, pointer};
 
@@ -22,6 +22,11 @@ impl Ledger {
             .filter_map(|entry| entry.source.as_deref())
             .collect();
         let mut entries = self.entries().to_vec();
+        let kept = entries.iter().enumerate().filter_map(|(place, entry)| {
+            let is_kept = entry.action == Action::Kept;
+            Some((entry.source.clone().filter(|_| is_kept)?, place))
+        });
+        let kept: HashMap<String, usize> = kept.collect();
         let root = (String::new(), source.root(), Some(back.root()));
         let mut open = vec![root];
         while let Some((place, view, other)) = open.pop() {
@@ -30,7 +35,11 @@ impl Ledger {
             }
             if view.is_empty() {
                 if !other.is_some_and(|other| same_value(view, other)) {
-                    name(&mut entries, place);
+                    let known = kept.get(&place).and_then(|at| entries.get_mut(*at));
+                    match known {
+                        Some(entry) => not_restored(entry),
+                        None => entries.push(unnamed(place)),
+                    }
                 }
                 continue;
             }
@@ -40,28 +49,27 @@ impl Ledger {
     }
 }
 
-fn name(entries: &mut Vec<LedgerEntry>, place: String) {
-    let label = Some(Cow::Borrowed("not_restored"));
-    let reason = Some(Cow::Borrowed(
+fn not_restored(entry: &mut LedgerEntry) {
+    entry.action = Action::Renamed;
+    entry.label = Some(Cow::Borrowed("not_restored"));
+    entry.reason = Some(Cow::Borrowed(
         "it arrives, and the way back has another form for it",
     ));
-    let exact = |entry: &&mut LedgerEntry| entry.source.as_deref() == Some(place.as_str());
-    match entries.iter_mut().find(exact) {
-        Some(entry) => {
-            entry.action = Action::Renamed;
-            entry.label = label;
-            entry.reason = reason;
-        }
-        None => entries.push(LedgerEntry {
-            action: Action::Renamed,
-            source: Some(place),
-            target: None,
-            label,
-            reason,
-            unsupported: false,
-            count: None,
-        }),
-    }
+}
+
+/// An entry for what is part of something larger that arrives.
+fn unnamed(source: String) -> LedgerEntry {
+    let mut entry = LedgerEntry {
+        action: Action::Renamed,
+        source: Some(source),
+        target: None,
+        label: None,
+        reason: None,
+        unsupported: false,
+        count: None,
+    };
+    not_restored(&mut entry);
+    entry
 }
 
 /// The children of a container with their pointers and counterparts.

@@ -1,6 +1,6 @@
 //! Calls and their answers: every call an id, every answer its call.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrRole, Leaf, Origin};
 use abp_dialect::{DialectRules, How};
@@ -8,11 +8,9 @@ use abp_dialect::{DialectRules, How};
 use super::Fit;
 use super::names::NameMap;
 
-/// A call that waits for its answer.
+/// A call of the conversation.
 #[derive(Debug, Clone)]
 struct Call {
-    /// The id in the source, where it has one.
-    source: Option<String>,
     /// The id that the target will see.
     id: Option<String>,
     name: String,
@@ -28,15 +26,17 @@ pub(super) fn pair_calls_and_answers(
     let mut pairing = Pairing {
         rules,
         ids: rules.tool_id.shape.map(NameMap::new),
-        used: BTreeMap::new(),
-        open: VecDeque::new(),
-        known: BTreeMap::new(),
+        by_source: HashMap::new(),
+        open: OpenCalls::default(),
     };
     let mut turn = 0;
     let mut unanswered = Vec::new();
     for (index, message) in conversation.messages.iter_mut().enumerate() {
-        if matches!(message.role, IrRole::Assistant | IrRole::User) && !pairing.open.is_empty() {
-            unanswered.push((index, std::mem::take(&mut pairing.open)));
+        if matches!(message.role, IrRole::Assistant | IrRole::User) {
+            let open = std::mem::take(&mut pairing.open).left();
+            if !open.is_empty() {
+                unanswered.push((index, open));
+            }
         }
         match message.role {
             IrRole::Assistant => {
@@ -58,11 +58,74 @@ pub(super) fn pair_calls_and_answers(
 struct Pairing<'a> {
     rules: &'a DialectRules,
     ids: Option<NameMap>,
-    /// How often an id of the source was used for a call.
-    used: BTreeMap<String, u32>,
-    open: VecDeque<Call>,
-    /// Every call so far by its id in the source.
-    known: BTreeMap<String, Call>,
+    /// What is known of an id: of the source, or made of one.
+    by_source: HashMap<String, Known>,
+    open: OpenCalls,
+}
+
+/// What is known of an id.
+#[derive(Debug, Default)]
+struct Known {
+    /// How often it was used for a call.
+    uses: u32,
+    /// The last call with it.
+    last: Option<Call>,
+}
+
+/// The calls that wait for their answers. Whoever asks finds the first one that fits without looking at
+/// the others: there may be thousands.
+#[derive(Debug, Default)]
+struct OpenCalls {
+    /// In their order; nothing where the answer is there.
+    calls: Vec<Option<Call>>,
+    /// Every call before this one has its answer.
+    first: usize,
+    by_source: HashMap<String, VecDeque<usize>>,
+    by_name: HashMap<String, VecDeque<usize>>,
+}
+
+impl OpenCalls {
+    fn push(&mut self, source: Option<String>, call: Call) {
+        let place = self.calls.len();
+        if let Some(source) = source {
+            self.by_source.entry(source).or_default().push_back(place);
+        }
+        let named = self.by_name.entry(call.name.clone()).or_default();
+        named.push_back(place);
+        self.calls.push(Some(call));
+    }
+
+    fn with_source(&mut self, source: &str) -> Option<Call> {
+        first_open(&mut self.calls, self.by_source.get_mut(source)?)
+    }
+
+    fn with_name(&mut self, name: &str) -> Option<Call> {
+        first_open(&mut self.calls, self.by_name.get_mut(name)?)
+    }
+
+    fn next(&mut self) -> Option<Call> {
+        while let Some(call) = self.calls.get_mut(self.first) {
+            self.first += 1;
+            if let Some(call) = call.take() {
+                return Some(call);
+            }
+        }
+        None
+    }
+
+    fn left(self) -> Vec<Call> {
+        self.calls.into_iter().flatten().collect()
+    }
+}
+
+/// Takes the first call of those at `places` that is still open.
+fn first_open(calls: &mut [Option<Call>], places: &mut VecDeque<usize>) -> Option<Call> {
+    while let Some(place) = places.pop_front() {
+        if let Some(call) = calls.get_mut(place).and_then(Option::take) {
+            return Some(call);
+        }
+    }
+    None
 }
 
 impl Pairing<'_> {
@@ -77,14 +140,13 @@ impl Pairing<'_> {
             changed |= self.fit_call_id(id, turn, number, fit);
             number += 1;
             let call = Call {
-                source: source.clone(),
                 id: id.as_ref().map(|id| id.value.clone()),
                 name: name.value.clone(),
             };
-            if let Some(source) = source {
-                self.known.insert(source, call.clone());
+            if let Some(known) = source.as_deref().and_then(|id| self.by_source.get_mut(id)) {
+                known.last = Some(call.clone());
             }
-            self.open.push_back(call);
+            self.open.push(source, call);
         }
         if changed {
             message.origin = Origin::Host;
@@ -105,9 +167,7 @@ impl Pairing<'_> {
             }
             return self.rules.tool_id.required;
         };
-        let uses = self.used.entry(leaf.value.clone()).or_default();
-        *uses += 1;
-        let again = (*uses > 1).then(|| format!("{}_{uses}", leaf.value));
+        let again = self.again(&leaf.value);
         let wanted = again.as_deref().unwrap_or(&leaf.value);
         let fitting = self.ids.as_mut().and_then(|ids| ids.fitting(wanted));
         let Some(new) = fitting.or(again) else {
@@ -116,6 +176,31 @@ impl Pairing<'_> {
         fit.carried(leaf.origin, How::Converted("tool_id_mapped"));
         leaf.value = new;
         true
+    }
+
+    /// Another id for a call whose id an earlier one has, too.
+    fn again(&mut self, id: &str) -> Option<String> {
+        let known = self.by_source.entry(id.to_owned()).or_default();
+        known.uses += 1;
+        if known.uses == 1 {
+            return None;
+        }
+        let mut number = known.uses;
+        let mut other = format!("{id}_{number}");
+        while self.by_source.contains_key(&other) {
+            number += 1;
+            other = format!("{id}_{number}");
+        }
+        let taken = Known {
+            uses: 1,
+            last: None,
+        };
+        self.by_source.insert(other.clone(), taken);
+        if let Some(known) = self.by_source.get_mut(id) {
+            // The next one need not look at the same numbers again.
+            known.uses = number;
+        }
+        Some(other)
     }
 
     fn answers(&mut self, message: &mut IrMessage, fit: &mut Fit<'_>) {
@@ -153,18 +238,14 @@ impl Pairing<'_> {
 
     /// The call an answer belongs to: by id, else the first open one of that name, else the first.
     fn call_of(&mut self, id: Option<&Leaf<String>>, name: Option<&Leaf<String>>) -> Option<Call> {
-        let place = match (id, name) {
+        match (id, name) {
             (Some(id), _) => {
-                let same = |call: &Call| call.source.as_deref() == Some(id.as_str());
-                match self.open.iter().position(same) {
-                    Some(place) => Some(place),
-                    None => return self.known.get(&id.value).cloned(),
-                }
+                let open = self.open.with_source(&id.value);
+                open.or_else(|| self.by_source.get(&id.value)?.last.clone())
             }
-            (None, Some(name)) => self.open.iter().position(|call| call.name == name.value),
-            (None, None) => (!self.open.is_empty()).then_some(0),
-        };
-        self.open.remove(place?)
+            (None, Some(name)) => self.open.with_name(&name.value),
+            (None, None) => self.open.next(),
+        }
     }
 
     fn fit_answer_id(&self, id: &mut Option<Leaf<String>>, call: &Call, fit: &mut Fit<'_>) -> bool {
@@ -184,9 +265,12 @@ impl Pairing<'_> {
 }
 
 /// Puts an answer behind every call that has none although the conversation went on.
-fn answer(messages: &mut Vec<IrMessage>, unanswered: Vec<(usize, VecDeque<Call>)>) {
+fn answer(messages: &mut Vec<IrMessage>, unanswered: Vec<(usize, Vec<Call>)>) {
     let made = Origin::Made("missing_result");
-    for (index, calls) in unanswered.into_iter().rev() {
+    let mut rest = std::mem::take(messages).into_iter().enumerate().peekable();
+    for (place, calls) in unanswered {
+        let before = std::iter::from_fn(|| rest.next_if(|(index, _)| *index < place));
+        messages.extend(before.map(|(_, message)| message));
         let content = calls.into_iter().map(|call| IrContentBlock::ToolResult {
             tool_use_id: call.id.map(|id| Leaf::new(id, made)),
             name: Some(Leaf::new(call.name, made)),
@@ -194,6 +278,7 @@ fn answer(messages: &mut Vec<IrMessage>, unanswered: Vec<(usize, VecDeque<Call>)
             plain: true,
             is_error: Some(Leaf::new(true, made)),
         });
-        messages.insert(index, IrMessage::new(IrRole::Tool, content.collect()));
+        messages.push(IrMessage::new(IrRole::Tool, content.collect()));
     }
+    messages.extend(rest.map(|(_, message)| message));
 }

@@ -66,21 +66,18 @@ fn as_user_text(messages: &mut [IrMessage], leading: usize, fit: &mut Fit<'_>) {
 }
 
 fn hoist(messages: &mut Vec<IrMessage>, leading: usize, fit: &mut Fit<'_>) {
-    let mut place = leading;
-    for index in leading..messages.len() {
-        if !messages.get(index).is_some_and(is_instruction) {
-            continue;
-        }
-        let mut message = messages.remove(index);
+    let said = messages.split_off(leading);
+    let (mut instructions, rest): (Vec<_>, Vec<_>) = said.into_iter().partition(is_instruction);
+    for message in &mut instructions {
         let how = How::degraded(
             "system_hoisted",
             "the target takes instructions outside the conversation only; its place is lost",
         );
         fit.carried(message.origin, how);
         message.origin = Origin::Host;
-        messages.insert(place, message);
-        place += 1;
     }
+    messages.append(&mut instructions);
+    messages.extend(rest);
 }
 
 /// Sees to it that the user speaks first, and says so where an answer was begun already.

@@ -1,6 +1,7 @@
 //! Benchmarks by name, one module each.
 
 mod gateway;
+mod growth;
 mod json;
 mod mcp;
 mod present;
@@ -21,6 +22,10 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "gateway",
         run: gateway::run,
+    },
+    Bench {
+        name: "growth",
+        run: growth::run,
     },
     Bench {
         name: "json",

@@ -89,6 +89,14 @@ impl CircuitBreaker {
         Ok(())
     }
 
+    /// A call that was let through was not made.
+    pub fn unmade(&mut self, now: Instant) {
+        if let State::HalfOpen { .. } = self.state {
+            // Whoever comes next may probe.
+            self.state = State::Open { until: now };
+        }
+    }
+
     /// A call succeeded.
     pub fn success(&mut self, now: Instant) {
         match &mut self.state {
@@ -210,9 +218,10 @@ mod tests {
         Bad,
         /// Fails, and the vendor names so many seconds.
         BadFor(u64),
+        Unmade,
     }
 
-    use Step::{Allowed, Bad, BadFor, Good, Refused};
+    use Step::{Allowed, Bad, BadFor, Good, Refused, Unmade};
 
     fn check(name: &str, steps: &[(u64, Step)]) {
         let start = Instant::now();
@@ -233,6 +242,10 @@ mod tests {
                 }
                 Bad => {
                     breaker.failure(now, None);
+                    continue;
+                }
+                Unmade => {
+                    breaker.unmade(now);
                     continue;
                 }
                 BadFor(rest) => {
@@ -286,6 +299,18 @@ mod tests {
                 (5, Allowed),
                 (9, Refused(1)),
                 (10, Allowed),
+            ],
+        );
+        check(
+            "a probe that was not made",
+            &[
+                (0, Bad),
+                (0, Bad),
+                (0, Bad),
+                (5, Allowed),
+                (6, Unmade),
+                (6, Allowed),
+                (6, Refused(5)),
             ],
         );
         check(

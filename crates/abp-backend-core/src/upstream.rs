@@ -21,6 +21,12 @@ pub trait Upstream: fmt::Debug + Send + Sync {
     ///
     /// An error of the vendor is an answer. Only what keeps the answer from coming is a failure.
     fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>>;
+
+    /// The body of a vendor's error without the key that it was asked with: some repeat the one they
+    /// refuse.
+    fn without_key(&self, body: Bytes) -> Bytes {
+        body
+    }
 }
 
 /// What is known about a model's API.
@@ -249,13 +255,23 @@ pub enum UpstreamError {
     /// What the upstream needs is not configured.
     #[error("{0}")]
     NotConfigured(String),
+    /// The request is one that cannot be made there; nothing was sent.
+    #[error("{0}")]
+    Unaskable(String),
 }
 
 impl UpstreamError {
+    /// Whether it says something about the vendor: a request that was never sent does not.
+    #[must_use]
+    pub const fn is_of_vendor(&self) -> bool {
+        !matches!(self, Self::NotConfigured(_) | Self::Unaskable(_))
+    }
+
     /// The code under which it is reported.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
+            Self::Unaskable(_) => ErrorCode::ValidationFailed,
             Self::Unreachable(_) | Self::NotConfigured(_) => ErrorCode::BackendUnavailable,
             Self::ConnectTimeout { .. } => ErrorCode::BackendConnectTimeout,
             Self::FirstByteTimeout { .. } => ErrorCode::BackendFirstByteTimeout,

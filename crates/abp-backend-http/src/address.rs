@@ -97,7 +97,7 @@ impl Address {
             path.push('?');
             path.push_str(query);
         }
-        let unusable = |_| UpstreamError::NotConfigured("the address cannot be written".to_owned());
+        let unusable = |_| UpstreamError::Unaskable("the address cannot be written".to_owned());
         let path = PathAndQuery::try_from(path).map_err(unusable)?;
         Ok((method, Uri::from(path)))
     }
@@ -139,7 +139,7 @@ impl Address {
 }
 
 fn not_offered(dialect: Dialect) -> UpstreamError {
-    UpstreamError::NotConfigured(format!("{} has no such operation", dialect.label()))
+    UpstreamError::Unaskable(format!("{} has no such operation", dialect.label()))
 }
 
 fn push_response(path: &mut String, operation: &ModelOperation) -> Result<Method, UpstreamError> {
@@ -183,7 +183,7 @@ fn push_segment(path: &mut String, segment: &str) -> Result<(), UpstreamError> {
     // Servers take these for a step up or for nothing, even where they are encoded.
     if matches!(segment, "" | "." | "..") {
         let problem = "a model or an id whose name cannot be part of an address";
-        return Err(UpstreamError::NotConfigured(problem.to_owned()));
+        return Err(UpstreamError::Unaskable(problem.to_owned()));
     }
     path.push('/');
     path.extend(utf8_percent_encode(segment, OUTSIDE_SEGMENT));

@@ -9,8 +9,11 @@ use abp_backend_core::{
     BoxFuture, ModelBody, ModelCall, ModelReply, Upstream, UpstreamDescriptor, UpstreamError,
 };
 use abp_error::{AbpError, ErrorCode};
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, Uri};
+use memchr::memmem;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::address::Address;
 use crate::body::{AnswerBody, Bound};
@@ -30,6 +33,8 @@ pub struct HttpUpstream {
     descriptor: UpstreamDescriptor,
     address: Address,
     headers: OwnHeaders,
+    /// What it is asked with.
+    key: Option<SecretString>,
     timeouts: Timeouts,
     max_answer_bytes: usize,
     pool: Arc<Pool>,
@@ -73,6 +78,7 @@ impl HttpUpstream {
             },
             address,
             headers,
+            key: spec.key,
             timeouts: spec.timeouts,
             max_answer_bytes: spec.max_answer_bytes,
             pool: Pool::new(connector, origin),
@@ -181,6 +187,23 @@ impl Upstream for HttpUpstream {
 
     fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>> {
         Box::pin(self.exchange(call))
+    }
+
+    fn without_key(&self, body: Bytes) -> Bytes {
+        let Some(key) = &self.key else { return body };
+        let key = key.expose_secret().as_bytes();
+        let mut places = memmem::find_iter(&body, key).peekable();
+        if key.is_empty() || places.peek().is_none() {
+            return body;
+        }
+        let (mut concealed, mut from) = (Vec::with_capacity(body.len()), 0);
+        for place in places {
+            concealed.extend_from_slice(body.get(from..place).unwrap_or_default());
+            concealed.extend_from_slice(b"[the key]");
+            from = place + key.len();
+        }
+        concealed.extend_from_slice(body.get(from..).unwrap_or_default());
+        Bytes::from(concealed)
     }
 }
 

@@ -73,7 +73,7 @@ impl Upstream for MockModel {
 
     fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>> {
         Box::pin(async move {
-            reply(&call).map_err(|error| UpstreamError::NotConfigured(error.to_string()))
+            reply(&call).map_err(|error| UpstreamError::Unaskable(error.to_string()))
         })
     }
 }

@@ -36,7 +36,12 @@ impl Shared {
             return Err(Refusal::new(ErrorCode::BackendModelNotFound, "no upstream"));
         };
         if first.is_native(ask.dialect) {
-            return match self.dispatch(ask, scan, choices, &mut tally).await {
+            // Others would have to be asked in another form.
+            let native = choices
+                .iter()
+                .filter(|choice| choice.is_native(ask.dialect));
+            let native: Vec<_> = native.cloned().collect();
+            return match self.dispatch(ask, scan, &native, &mut tally).await {
                 Ok(sent) => self.whole(ask, scan, sent, tally).await,
                 Err(problem) => {
                     tally.close(Outcome::Failed, Some(problem.error.code()));

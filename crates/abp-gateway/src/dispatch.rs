@@ -18,6 +18,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_plan::{Asked, ExchangePlan, ExchangeTarget, PlanError, plan_exchange, plan_repair};
 use abp_translate::{KnownLedgers, Ledger, Recovered};
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::ask::Ask;
@@ -48,8 +49,8 @@ pub(crate) struct Sent {
     pub(crate) choice: Arc<Choice>,
     pub(crate) planned: Planned,
     pub(crate) reply: ModelReply,
-    /// Its place among the upstream's requests; given up when the answer ends.
-    pub(crate) slot: OwnedSemaphorePermit,
+    /// Its place among the upstream's requests; given up when the answer ends, or another is tried.
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Shared {
@@ -67,49 +68,43 @@ impl Shared {
             .cycle()
             .take(choices.len().max(self.settings.max_attempts));
         for choice in rounds {
-            if attempts.made >= self.settings.max_attempts {
+            if attempts.exhausted || attempts.made >= self.settings.max_attempts {
                 break;
             }
-            let Some(wait) = self.may_try(choice, &mut attempts) else {
-                continue;
+            let pause = match attempts.pause(choice) {
+                Ok(pause) => pause,
+                Err(Some(problem)) => {
+                    attempts.failed(choice, Failure::Refused(problem));
+                    continue;
+                }
+                Err(None) => continue,
             };
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
             }
             match self.attempt(ask, scan, choice, tally, &mut attempts).await {
                 Ok(sent) => return Ok(sent),
-                Err(failure) => attempts.failed(failure),
-            }
-            if attempts.is_final() {
-                break;
+                Err(failure) => attempts.failed(choice, failure),
             }
         }
-        attempts.outcome()
+        let sent = attempts.outcome()?;
+        // Others may have been tried after the one that is told of.
+        tally.directed(&sent.choice, &sent.planned);
+        tally.answered(sent.reply.status.as_u16());
+        Ok(sent)
     }
 
-    /// Whether an upstream may be tried now, and after which pause.
-    fn may_try(&self, choice: &Choice, attempts: &mut Attempts) -> Option<Duration> {
-        let now = Instant::now();
-        if let Err(rest) = choice.member.breaker().allow(now) {
-            let message = format!(
-                "upstream {} is left alone for a while",
-                choice.member.name()
-            );
-            let problem = Refusal::new(ErrorCode::CircuitBreakerOpen, message).retry_after(rest);
-            attempts.failed(Failure::Refused(problem));
-            return None;
-        }
+    /// Lets a request through, counted among all requests or among those that are sent again.
+    fn admit(&self, choice: &Choice, attempts: &mut Attempts) -> Result<(), Refusal> {
         if attempts.made == 0 {
             self.retries().request();
-            return Some(Duration::ZERO);
-        }
-        if !self.retries().try_retry() {
+        } else if !self.retries().try_retry() {
             attempts.exhausted = true;
-            return None;
+            let message = "too many requests have to be sent again";
+            return Err(Refusal::new(ErrorCode::Overloaded, message));
         }
-        let random = uuid::Uuid::now_v7().as_u64_pair().1;
-        let pause = Backoff::default().wait(attempts.made_u32().saturating_sub(1), random);
-        Some(pause.max(attempts.asked_to_wait.take().unwrap_or_default()))
+        let allowed = choice.member.breaker().allow(Instant::now());
+        allowed.map_err(|rest| left_alone(choice, rest))
     }
 
     async fn attempt(
@@ -133,15 +128,10 @@ impl Shared {
             .await
             .map_err(|error| Failure::Refused(error.into()))?;
         planned.expect(scan, tally);
+        self.admit(choice, attempts).map_err(Failure::Refused)?;
         attempts.made += 1;
-        let price = choice.member.rules.prices.as_ref();
-        let price = price
-            .and_then(|prices| prices.get(Some(&choice.model)))
-            .copied();
-        tally.sent(&planned.body, planned.mode, price);
-        tally.enter(name);
-        tally.record.upstream_dialect = choice.dialect.as_str().to_owned();
-        tally.record.model_sent.clone_from(&choice.model);
+        tally.directed(choice, &planned);
+        tally.sent();
         let call = call(ask, scan, choice, &planned);
         let sent = choice.member.upstream.send(call).await;
         self.judge(choice, sent, planned, slot, tally)
@@ -160,10 +150,14 @@ impl Shared {
         let name = choice.member.name();
         match sent {
             Err(error) => {
+                let told = AbpError::new(error.code(), format!("upstream {name}: {error}"));
+                if !error.is_of_vendor() {
+                    choice.member.breaker().unmade(now);
+                    return Err(Failure::Refused(told.into()));
+                }
                 choice.member.breaker().failure(now, None);
                 tracing::warn!(target: "abp.gateway", upstream = name, %error, "no answer");
-                let error = AbpError::new(error.code(), format!("upstream {name}: {error}"));
-                Err(Failure::NoAnswer(error.into()))
+                Err(Failure::NoAnswer(told.into()))
             }
             Ok(reply) => {
                 tally.answered(reply.status.as_u16());
@@ -172,13 +166,19 @@ impl Shared {
                     choice: Arc::clone(choice),
                     planned,
                     reply,
-                    slot,
+                    slot: Some(slot),
                 });
                 if !is_retryable(sent.reply.status) {
                     choice.member.breaker().success(now);
                     return Ok(sent);
                 }
-                choice.member.breaker().failure(now, wait);
+                match wait {
+                    Some(wait) if sent.reply.status == StatusCode::TOO_MANY_REQUESTS => {
+                        choice.member.rest(&choice.model, now, wait);
+                        choice.member.breaker().success(now);
+                    }
+                    _ => choice.member.breaker().failure(now, wait),
+                }
                 Err(Failure::Unwell(sent, wait))
             }
         }
@@ -340,26 +340,61 @@ enum Failure {
     Unwell(Box<Sent>, Option<Duration>),
 }
 
+/// An upstream that is not asked now.
+fn left_alone(choice: &Choice, rest: Duration) -> Refusal {
+    let name = choice.member.name();
+    let message = format!("upstream {name} is left alone for a while");
+    Refusal::new(ErrorCode::CircuitBreakerOpen, message).retry_after(rest)
+}
+
 /// What was tried so far.
 #[derive(Default)]
 struct Attempts {
     made: usize,
-    asked_to_wait: Option<Duration>,
     exhausted: bool,
+    /// Who was asked already, and for how long each wants to be left alone: nothing for those who have
+    /// no other answer.
+    asked: Vec<(Arc<Choice>, Option<Duration>)>,
     /// What there is to tell the caller if nothing better comes: the vendor's own words before ours,
     /// ours about what was sent before what was not.
     best: Option<Failure>,
 }
 
 impl Attempts {
-    fn made_u32(&self) -> u32 {
-        u32::try_from(self.made).unwrap_or(u32::MAX)
+    /// How long to wait before an upstream is asked: not at all, unless it was asked already. Where it is
+    /// not to be asked, the reason, if that is news.
+    fn pause(&self, choice: &Arc<Choice>) -> Result<Duration, Option<Refusal>> {
+        let mut asked = self.asked.iter().rev();
+        let before = asked.find(|(before, _)| Arc::ptr_eq(before, choice));
+        let pause = match before.map(|(_, wait)| wait) {
+            None => Duration::ZERO,
+            Some(None) => return Err(None),
+            Some(Some(wait)) if *wait > LONGEST_WAIT => return Err(None),
+            Some(Some(wait)) => {
+                let random = uuid::Uuid::now_v7().as_u64_pair().1;
+                let made = u32::try_from(self.made).unwrap_or(u32::MAX);
+                let backoff = Backoff::default().wait(made.saturating_sub(1), random);
+                // A little longer: what it asked for has to be over.
+                backoff.max(*wait + Duration::from_millis(1))
+            }
+        };
+        let then = Instant::now() + pause;
+        match choice.member.closed_for(&choice.model, then) {
+            Some(rest) => Err(Some(left_alone(choice, rest + pause))),
+            None => Ok(pause),
+        }
     }
 
-    fn failed(&mut self, failure: Failure) {
-        if let Failure::Unwell(_, wait) = &failure {
-            self.asked_to_wait = *wait;
-        }
+    fn failed(&mut self, choice: &Arc<Choice>, mut failure: Failure) {
+        let wait = match &mut failure {
+            Failure::Unwell(sent, wait) => {
+                sent.slot = None;
+                Some(wait.unwrap_or_default())
+            }
+            Failure::NoAnswer(_) => Some(Duration::ZERO),
+            Failure::Refused(_) => None,
+        };
+        self.asked.push((Arc::clone(choice), wait));
         let rank = |failure: &Failure| match failure {
             Failure::Refused(_) => 0,
             Failure::NoAnswer(_) => 1,
@@ -372,11 +407,6 @@ impl Attempts {
         {
             self.best = Some(failure);
         }
-    }
-
-    /// Whether trying again is of no use.
-    fn is_final(&self) -> bool {
-        self.exhausted || self.asked_to_wait.is_some_and(|wait| wait > LONGEST_WAIT)
     }
 
     fn outcome(self) -> Result<Box<Sent>, Refusal> {

@@ -30,6 +30,9 @@ use crate::{Refusal, headers, stream};
 /// The answer that is reserved for where the caller sets no limit.
 const USUAL_OUTPUT: u64 = 8_192;
 
+/// What is recorded of an exchange in which a model is asked for an answer.
+pub(crate) const GENERATE: &str = "generate";
+
 /// How the gateway behaves.
 #[derive(Debug, Clone)]
 pub struct GatewaySettings {
@@ -276,6 +279,7 @@ impl Shared {
         let scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
         tally.record.model_asked.clone_from(&scan.model);
         tally.record.streamed = scan.stream;
+        tally.limited(&scan);
         operation_name(&ask.operation).clone_into(&mut tally.record.operation);
         self.allow(ask, &scan)?;
         let mut home = None;
@@ -286,7 +290,10 @@ impl Shared {
                 Continued::AtVendor(upstream) => home = Some(upstream),
             }
         }
-        let choices = self.choices(ask, &scan, tally.run_id(), home.as_deref())?;
+        let mut choices = self.choices(ask, &scan, tally.run_id(), home.as_deref())?;
+        if ask.principal.budget.is_some() {
+            choices = priced(&choices, &scan.model)?;
+        }
         Ok((scan, choices))
     }
 
@@ -324,10 +331,16 @@ impl Shared {
             let message = format!("the key may not use the model {}", scan.model);
             return Err(Refusal::new(ErrorCode::ModelNotAllowed, message));
         }
-        if let (Some(most), Some(asked)) = (principal.max_output_tokens, scan.max_output)
-            && asked > most
+        if let Some(most) = principal.max_output_tokens
+            && matches!(ask.operation, ModelOperation::Generate { .. })
+            && scan.max_output.is_none_or(|asked| asked > most)
         {
-            let message = format!("the key allows {most} tokens of output, not {asked}");
+            // Nothing is written into a request, so it has to say so itself.
+            let asked = scan.max_output.map_or_else(
+                || "the request has to say how many it wants".to_owned(),
+                |asked| format!("not {asked}"),
+            );
+            let message = format!("the key allows {most} tokens of output; {asked}");
             return Err(Refusal::new(ErrorCode::ValidationFailed, message));
         }
         principal.admit(Instant::now())
@@ -381,44 +394,24 @@ impl Shared {
         if !principal.has_budget() {
             return Ok(());
         }
-        let output = scan
-            .max_output
-            .or(principal.max_output_tokens)
-            .unwrap_or(USUAL_OUTPUT);
+        let output = scan.max_output.unwrap_or(USUAL_OUTPUT);
         let tokens = most_tokens(ask.body.len(), output, scan.choices);
         let input = tokens.saturating_sub(output.saturating_mul(scan.choices.max(1)));
         let output = tokens.saturating_sub(input);
-        let cost = choices
-            .iter()
-            .filter_map(|choice| {
-                choice
-                    .member
-                    .rules
-                    .prices
-                    .as_ref()?
-                    .get(Some(&choice.model))
-            })
-            .map(|price| highest_cost(price, input, output))
-            .max()
-            .unwrap_or_default();
-        if principal.budget.is_some() && cost == MicroUsd::default() {
-            let message = format!(
-                "the model {} has no price, and the key a budget",
-                scan.model
-            );
-            return Err(Refusal::new(ErrorCode::BudgetExceeded, message));
-        }
+        let prices = choices.iter().filter_map(|choice| choice.price());
+        let costs = prices.map(|price| highest_cost(&price, input, output));
+        let cost = costs.max().unwrap_or_default();
         let asked = Reservation {
             exchange: tally.run_id(),
             key: principal.id.clone(),
             cost,
             tokens,
         };
+        // From here on it may be granted, whether or not the caller waits for it; what was not granted is
+        // settled without effect.
+        tally.reserved();
         match self.store.reserve(asked).await? {
-            Reserved::Granted => {
-                tally.reserved();
-                Ok(())
-            }
+            Reserved::Granted => Ok(()),
             Reserved::Refused(state) => {
                 let message = format!(
                     "the key's budget has no room for the request: {} and {} tokens are spent or \
@@ -462,6 +455,17 @@ impl Shared {
     }
 }
 
+/// The upstreams whose price for a model is known: nobody else can be paid from a budget.
+fn priced(choices: &[Arc<Choice>], model: &str) -> Result<Choices, Refusal> {
+    let priced = choices.iter().filter(|choice| choice.price().is_some());
+    let priced: Choices = priced.cloned().collect();
+    if priced.is_empty() {
+        let message = format!("the model {model} has no price, and the key a budget");
+        return Err(Refusal::new(ErrorCode::BudgetExceeded, message));
+    }
+    Ok(priced)
+}
+
 /// Whether an answer comes as a stream of the form that belongs to its dialect.
 fn is_streamed(ask: &Ask, sent: &Sent) -> bool {
     let headers = &sent.reply.headers;
@@ -478,7 +482,7 @@ fn overloaded(what: &str) -> Refusal {
 
 fn operation_name(operation: &ModelOperation) -> &'static str {
     match operation {
-        ModelOperation::Generate { .. } => "generate",
+        ModelOperation::Generate { .. } => GENERATE,
         ModelOperation::CountTokens => "count_tokens",
         ModelOperation::Stored { .. } => "stored",
     }

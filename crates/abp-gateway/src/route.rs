@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use abp_backend_core::{BreakerSettings, CircuitBreaker, Upstream};
-use abp_core::{CapabilityManifest, PriceTable};
+use abp_backend_core::{BreakerSettings, CircuitBreaker, CircuitState, Upstream};
+use abp_core::{CapabilityManifest, ModelPrice, PriceTable};
 use abp_dialect::{Dialect, TargetProfile, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
@@ -13,6 +14,9 @@ use tokio::sync::Semaphore;
 
 /// How many models are remembered.
 const MAX_MODELS: usize = 256;
+
+/// The longest time a model rests, whatever its vendor asks for.
+const LONGEST_REST: Duration = Duration::from_secs(3_600);
 
 /// What the operator says about an upstream.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ pub(crate) struct Member {
     models: GlobList,
     pub(crate) slots: Arc<Semaphore>,
     breaker: Mutex<CircuitBreaker>,
+    /// Models of which the vendor wants to hear nothing for a while. Its limits are per model.
+    resting: Mutex<HashMap<String, Instant>>,
     manifests: Mutex<HashMap<String, (Dialect, Arc<CapabilityManifest>)>>,
 }
 
@@ -68,6 +74,7 @@ impl Member {
             models,
             slots: Arc::new(Semaphore::new(rules.max_concurrent)),
             breaker: Mutex::new(CircuitBreaker::new(BreakerSettings::default())),
+            resting: Mutex::default(),
             manifests: Mutex::default(),
             upstream,
             rules,
@@ -78,16 +85,33 @@ impl Member {
         &self.upstream.descriptor().name
     }
 
-    pub(crate) fn breaker(&self) -> std::sync::MutexGuard<'_, CircuitBreaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn breaker(&self) -> MutexGuard<'_, CircuitBreaker> {
+        lock(&self.breaker)
+    }
+
+    /// Lets a model rest.
+    pub(crate) fn rest(&self, model: &str, now: Instant, wait: Duration) {
+        let mut resting = lock(&self.resting);
+        resting.retain(|_, until| *until > now);
+        if resting.len() < MAX_MODELS {
+            resting.insert(model.to_owned(), now + wait.min(LONGEST_REST));
+        }
+    }
+
+    /// How long nothing may be sent, to a model or to any: from this moment on.
+    pub(crate) fn closed_for(&self, model: &str, now: Instant) -> Option<Duration> {
+        let resting = lock(&self.resting).get(model).copied();
+        let resting = resting.and_then(|until| until.checked_duration_since(now));
+        let closed = match self.breaker().state(now) {
+            CircuitState::Open { retry_in } => Some(retry_in),
+            CircuitState::Closed | CircuitState::HalfOpen => None,
+        };
+        resting.filter(|rest| !rest.is_zero()).max(closed)
     }
 
     /// What a model can do, as far as its name tells.
     pub(crate) fn manifest(&self, dialect: Dialect, model: &str) -> Arc<CapabilityManifest> {
-        let mut known = self
-            .manifests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.manifests);
         if let Some((_, manifest)) = known.get(model).filter(|(of, _)| *of == dialect) {
             return Arc::clone(manifest);
         }
@@ -109,6 +133,10 @@ impl Member {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An upstream for a request.
 #[derive(Debug)]
 pub(crate) struct Choice {
@@ -125,6 +153,12 @@ impl Choice {
     /// Whether bytes pass untouched.
     pub(crate) fn is_native(&self, asked: Dialect) -> bool {
         self.dialect == asked && self.profile.model.is_none()
+    }
+
+    /// What the model costs there, where that is known.
+    pub(crate) fn price(&self) -> Option<ModelPrice> {
+        let prices = self.member.rules.prices.as_ref()?;
+        prices.get(Some(&self.model)).copied()
     }
 
     /// The same for a request that names the vendor's model already.

@@ -7,9 +7,7 @@ use abp_json::{Limits, Tape, View};
 
 /// Members that decide what a request may do and cost. A vendor might read another one of two equal
 /// names than we do, so none of them may come twice.
-const DECISIVE: [&str; 11] = [
-    "generationConfig",
-    "generation_config",
+const DECISIVE: [&str; 9] = [
     "max_completion_tokens",
     "max_output_tokens",
     "max_tokens",
@@ -63,6 +61,7 @@ impl Scan {
         }
         refuse_ambiguity(&tape)?;
         let members = Members::of(root)?;
+        let config = twin(root, "generationConfig", "generation_config")?;
         let model = match model_of_route {
             Some(model) => model.to_owned(),
             None => text(members.model).ok_or_else(|| invalid("/model is missing"))?,
@@ -76,19 +75,33 @@ impl Scan {
             ModelOperation::Generate { .. } => flag(members.stream).unwrap_or(false),
             ModelOperation::CountTokens | ModelOperation::Stored { .. } => false,
         };
-        let of_config = |key: &str| count(members.config?.get(key));
+        // Only what the caller's own vendor reads: anything else is no limit.
+        let (max_output, choices) = match dialect.family() {
+            WireFamily::Chat => {
+                let words = [members.completion_limit, members.plain_limit];
+                (words.into_iter().filter_map(count).max(), members.choices)
+            }
+            WireFamily::Responses => (count(members.output_limit), None),
+            WireFamily::Messages => (count(members.plain_limit), None),
+            WireFamily::GenerateContent => {
+                let of_config = |camel, snake| match config {
+                    Some(config) => twin(config, camel, snake),
+                    None => Ok(None),
+                };
+                let limit = of_config("maxOutputTokens", "max_output_tokens")?;
+                (
+                    count(limit),
+                    of_config("candidateCount", "candidate_count")?,
+                )
+            }
+            _ => (None, None),
+        };
         let user = || text(members.user).or_else(|| text(members.metadata?.get("user_id")));
         Ok(Self {
             model,
             stream,
-            max_output: members
-                .limits
-                .into_iter()
-                .find_map(count)
-                .or_else(|| of_config("maxOutputTokens")),
-            choices: count(members.choices)
-                .or_else(|| of_config("candidateCount"))
-                .unwrap_or(1),
+            max_output,
+            choices: count(choices).unwrap_or(1),
             session: text(members.cache_key).or_else(user),
             previous: text(members.previous),
             keep: flag(members.store).unwrap_or(true),
@@ -101,10 +114,10 @@ impl Scan {
 struct Members<'t> {
     model: Option<View<'t>>,
     stream: Option<View<'t>>,
-    /// How long an answer may be, the word that counts most first.
-    limits: [Option<View<'t>>; 3],
+    completion_limit: Option<View<'t>>,
+    output_limit: Option<View<'t>>,
+    plain_limit: Option<View<'t>>,
     choices: Option<View<'t>>,
-    config: Option<View<'t>>,
     cache_key: Option<View<'t>>,
     user: Option<View<'t>>,
     metadata: Option<View<'t>>,
@@ -115,17 +128,15 @@ struct Members<'t> {
 impl<'t> Members<'t> {
     fn of(root: View<'t>) -> Result<Self, AbpError> {
         let mut found = Self::default();
-        let [completion, output, plain] = &mut found.limits;
         for (key, value) in root.entries() {
             let key = key.as_str().unwrap_or_default();
             let place = match key.as_ref() {
                 "model" => &mut found.model,
                 "stream" => &mut found.stream,
-                "max_completion_tokens" => &mut *completion,
-                "max_output_tokens" => &mut *output,
-                "max_tokens" => &mut *plain,
+                "max_completion_tokens" => &mut found.completion_limit,
+                "max_output_tokens" => &mut found.output_limit,
+                "max_tokens" => &mut found.plain_limit,
                 "n" => &mut found.choices,
-                "generationConfig" | "generation_config" => &mut found.config,
                 "prompt_cache_key" => &mut found.cache_key,
                 "user" => &mut found.user,
                 "metadata" => &mut found.metadata,
@@ -166,8 +177,31 @@ fn flag(member: Option<View<'_>>) -> Option<bool> {
     member?.as_bool()
 }
 
+/// A member with two spellings, which must not come in both, nor twice.
+fn twin<'t>(object: View<'t>, camel: &str, snake: &str) -> Result<Option<View<'t>>, AbpError> {
+    let named = |key: View<'_>| key.as_str().is_some_and(|key| key == camel || key == snake);
+    let mut found = object.entries().filter(|(key, _)| named(*key));
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(invalid(format!("/{camel} is given twice"))),
+        (found, None) => Ok(found.map(|(_, value)| value)),
+    }
+}
+
+/// A count, as vendors take them: `1e3` and, where they read protocol buffers, `"1000"` are counts, too.
 fn count(member: Option<View<'_>>) -> Option<u64> {
-    member?.as_u64()
+    let member = member?;
+    let text = member.as_str();
+    let text = text.as_deref().or(member.number_text())?.trim();
+    if let Ok(count) = text.parse() {
+        return Some(count);
+    }
+    let number: f64 = text.parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast keeps within bounds"
+    )]
+    #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
+    (number >= 0.0).then_some(number.ceil() as u64)
 }
 
 fn invalid(problem: impl Into<String>) -> AbpError {
@@ -222,6 +256,65 @@ mod tests {
         }
     }
 
+    /// B24: a limit is what the caller's own vendor takes for one, however it is spelled.
+    #[test]
+    fn b24_limits_are_those_of_the_dialect() {
+        let cases = [
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","max_tokens":9,"max_completion_tokens":5}"#,
+                Some(9),
+            ),
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","max_output_tokens":5}"#,
+                None,
+            ),
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","max_tokens":1e5}"#,
+                Some(100_000),
+            ),
+            (Dialect::OpenAi, r#"{"model":"m","max_tokens":-1}"#, None),
+            (Dialect::OpenAi, r#"{"model":"m","max_tokens":null}"#, None),
+            (
+                Dialect::Claude,
+                r#"{"model":"m","max_completion_tokens":1,"max_tokens":7}"#,
+                Some(7),
+            ),
+            (
+                Dialect::Codex,
+                r#"{"model":"m","max_tokens":1,"max_output_tokens":70.0}"#,
+                Some(70),
+            ),
+            (
+                Dialect::Gemini,
+                r#"{"max_tokens":1,"generationConfig":{"maxOutputTokens":"900"}}"#,
+                Some(900),
+            ),
+            (
+                Dialect::Gemini,
+                r#"{"generation_config":{"max_output_tokens":8}}"#,
+                Some(8),
+            ),
+        ];
+        for (dialect, body, expected) in cases {
+            let found = scan(dialect, body).expect(body);
+            assert_eq!(found.max_output, expected, "{body}");
+        }
+        let two = r#"{"generationConfig":{"candidate_count":2,"maxOutputTokens":3}}"#;
+        assert_eq!(scan(Dialect::Gemini, two).expect(two).choices, 2);
+        for twice in [
+            r#"{"generationConfig":{},"generation_config":{}}"#,
+            r#"{"generationConfig":{"maxOutputTokens":1,"maxOutputTokens":9}}"#,
+            r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#,
+            r#"{"generationConfig":{"candidateCount":1,"candidate_count":9}}"#,
+        ] {
+            let error = scan(Dialect::Gemini, twice).expect_err(twice);
+            assert!(error.contains("given twice"), "{twice}: {error}");
+        }
+    }
+
     /// B22, B23, B8: what could be read in two ways, or would choose its own way, goes no further.
     #[test]
     fn b22_b23_b8_what_is_ambiguous_or_directs_itself_is_refused() {
@@ -243,6 +336,11 @@ mod tests {
             (
                 r#"{"model":"a","base_url":"http://x"}"#,
                 "/base_url is not taken",
+            ),
+            (r#"{"model":"a","api_key":"x"}"#, "/api_key is not taken"),
+            (
+                r#"{"model":"a","custom_host":"x"}"#,
+                "/custom_host is not taken",
             ),
             (r#"{"messages":[]}"#, "/model is missing"),
             (r#"{"model":1}"#, "/model is missing"),

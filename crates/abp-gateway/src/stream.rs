@@ -58,7 +58,7 @@ pub struct AnswerStream {
     keeper: Option<Keeper>,
     form: SseForm,
     over: bool,
-    _slot: OwnedSemaphorePermit,
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 /// How bytes become bytes.
@@ -256,6 +256,17 @@ impl AnswerStream {
         }
     }
 
+    /// Whether a translated stream has told of an error: nothing can follow, whatever still comes.
+    fn cannot_go_on(&self) -> bool {
+        match &self.way {
+            Way::Native { .. } => false,
+            Way::Mapped { translator, .. } => {
+                let events = translator.events();
+                events.is_over() && !events.summary().complete
+            }
+        }
+    }
+
     /// The upstream's bytes have ended: what is left for the caller.
     fn end(&mut self) -> Result<Bytes, BrokenOff> {
         match &mut self.way {
@@ -369,9 +380,7 @@ impl AnswerStream {
                 tally.received(&unfinished.rest());
             }
         }
-        if let Some(usage) = &summary.usage {
-            tally.used(usage);
-        }
+        tally.streamed(summary);
         match code {
             None => {
                 self.keep(last);
@@ -431,13 +440,27 @@ impl AnswerStream {
     }
 }
 
-/// A caller that goes away is accounted for with what it got until then.
+/// A caller that goes away is accounted for with what it got until then. Once it has the end of the answer,
+/// it has everything.
 impl Drop for AnswerStream {
     fn drop(&mut self) {
-        if let Way::Mapped { translator, .. } = &self.way
-            && let Some(tally) = &mut self.tally
-        {
-            tally.account(translator.ledger(), ANSWER);
+        let Some(mut tally) = self.tally.take() else {
+            return;
+        };
+        let mut summary = match &mut self.way {
+            Way::Native { watch, .. } => watch.summary().clone(),
+            Way::Mapped { translator, .. } => {
+                tally.account(translator.ledger(), ANSWER);
+                translator.events().summary().clone()
+            }
+        };
+        if let Way::Native { watch, .. } = &mut self.way {
+            // The last counts are read only when somebody asks.
+            summary.usage = watch.finish().usage;
+        }
+        tally.streamed(&summary);
+        if summary.complete && summary.error.is_none() {
+            tally.close(Outcome::Complete, None);
         }
     }
 }
@@ -454,10 +477,13 @@ impl Stream for AnswerStream {
             let last = match Pin::new(&mut this.source).poll_next(context) {
                 Poll::Ready(Some(Ok(bytes))) => {
                     let out = this.take(bytes);
-                    if out.is_empty() {
+                    if this.cannot_go_on() {
+                        this.end().map(|rest| [out, rest].concat().into())
+                    } else if out.is_empty() {
                         continue;
+                    } else {
+                        return this.give(out);
                     }
-                    return this.give(out);
                 }
                 Poll::Ready(Some(Err(error))) => this.fail(&error),
                 Poll::Ready(None) => this.end(),

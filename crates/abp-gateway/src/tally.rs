@@ -12,14 +12,17 @@ use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
 use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
-use abp_translate::{FidelityLevel, Ledger, normalized_usage};
+use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::Principal;
-use crate::gateway::Shared;
+use crate::dispatch::Planned;
+use crate::gateway::{GENERATE, Shared};
 use crate::ledgers::Told;
+use crate::route::Choice;
+use crate::scan::Scan;
 
 /// About how many bytes of a request or an answer make a token, where nobody counts them.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -51,8 +54,14 @@ pub(crate) struct Tally {
     in_flight: Option<InFlight>,
     /// How many pieces the answer came in.
     chunks: u64,
-    /// Whether a request was sent, so that something may have been used.
+    /// The most tokens that the answer may have, where the caller says so.
+    most_output: Option<u64>,
+    /// Whether a request is on its way, so that something may be used.
     sent: bool,
+    /// What the vendor that is asked last answers.
+    heard: Option<u16>,
+    /// How many events of a stream came: about as many as there are tokens.
+    events: u64,
     received: Sha256,
     delivered: Sha256,
     /// What was given to the caller is not only what came.
@@ -114,7 +123,10 @@ impl Tally {
             losses: 0,
             in_flight: None,
             chunks: 0,
+            most_output: None,
             sent: false,
+            heard: None,
+            events: 0,
             received: Sha256::new(),
             delivered: Sha256::new(),
             own: false,
@@ -125,31 +137,46 @@ impl Tally {
         self.record.run_id
     }
 
-    /// The budget was asked, and gave room.
+    /// The budget is asked for room.
     pub(crate) fn reserved(&mut self) {
         self.reserved = true;
     }
 
-    /// An upstream is asked.
-    pub(crate) fn enter(&mut self, upstream: &str) {
-        upstream.clone_into(&mut self.record.upstream);
-        self.in_flight = Some(self.shared.metrics.enter(upstream));
+    /// What the caller says about the length of the answer.
+    pub(crate) fn limited(&mut self, scan: &Scan) {
+        let most = scan.max_output;
+        self.most_output = most.map(|most| most.saturating_mul(scan.choices.max(1)));
+    }
+
+    /// An upstream is asked, or the one that was asked before is what the caller is told of.
+    pub(crate) fn directed(&mut self, choice: &Choice, planned: &Planned) {
+        let name = choice.member.name();
+        self.price = choice.price();
+        self.in_flight = Some(self.shared.metrics.enter(name));
+        let record = &mut self.record;
+        name.clone_into(&mut record.upstream);
+        choice
+            .dialect
+            .as_str()
+            .clone_into(&mut record.upstream_dialect);
+        record.model_sent.clone_from(&choice.model);
+        record.mode = planned.mode;
+        record.sent_sha256 = match planned.mode {
+            ExecutionMode::Passthrough => record.request_sha256,
+            ExecutionMode::Mapped => Sha256::digest(&planned.body).into(),
+        };
     }
 
     /// Something is sent to an upstream.
-    pub(crate) fn sent(&mut self, body: &[u8], mode: ExecutionMode, price: Option<ModelPrice>) {
+    pub(crate) fn sent(&mut self) {
         self.sent = true;
-        self.price = price;
+        self.heard = None;
         self.record.attempts = self.record.attempts.saturating_add(1);
-        self.record.mode = mode;
-        self.record.sent_sha256 = match mode {
-            ExecutionMode::Passthrough => self.record.request_sha256,
-            ExecutionMode::Mapped => Sha256::digest(body).into(),
-        };
     }
 
     /// The upstream begins to answer.
     pub(crate) fn answered(&mut self, status: u16) {
+        self.heard = Some(status);
         self.record.status = status;
         self.record.first_byte_us = Some(self.elapsed_us());
     }
@@ -184,6 +211,14 @@ impl Tally {
     /// Nothing of what comes is given to the caller as it is.
     pub(crate) fn translates(&mut self) {
         self.own = true;
+    }
+
+    /// What is known of a stream that ends, in whatever way.
+    pub(crate) fn streamed(&mut self, summary: &StreamSummary) {
+        self.events = summary.events;
+        if let Some(usage) = &summary.usage {
+            self.used(usage);
+        }
     }
 
     /// What the vendor says was used, by one answer.
@@ -242,9 +277,7 @@ impl Tally {
             return;
         };
         drop(place);
-        let usage = self.usage.clone();
-        let estimated = usage.is_none() && self.sent && self.record.response_bytes > 0;
-        let usage = usage.unwrap_or_else(|| self.estimate(estimated));
+        let (usage, estimated) = self.consumed(outcome);
         let cost = self.price.map(|price| price.cost(&usage));
         let record = &mut self.record;
         if let (0, Some(code)) = (record.status, error) {
@@ -277,10 +310,10 @@ impl Tally {
     fn count(&self, usage: &UsageNormalized) {
         let record = &self.record;
         let route = match (record.operation.as_str(), self.route) {
-            ("generate", WireFamily::Chat) => RouteFamily::Chat,
-            ("generate", WireFamily::Responses) => RouteFamily::Responses,
-            ("generate", WireFamily::Messages) => RouteFamily::Messages,
-            ("generate", WireFamily::GenerateContent) => RouteFamily::GenerateContent,
+            (GENERATE, WireFamily::Chat) => RouteFamily::Chat,
+            (GENERATE, WireFamily::Responses) => RouteFamily::Responses,
+            (GENERATE, WireFamily::Messages) => RouteFamily::Messages,
+            (GENERATE, WireFamily::GenerateContent) => RouteFamily::GenerateContent,
             _ => RouteFamily::Other,
         };
         self.shared.metrics.record_exchange(&ExchangeMetrics {
@@ -298,16 +331,35 @@ impl Tally {
         });
     }
 
-    /// What was probably used, where something was and nobody says how much.
-    fn estimate(&self, used: bool) -> UsageNormalized {
-        if !used {
-            return UsageNormalized::default();
+    /// What was used, and whether part of that is only what was probably used: a vendor counts at the
+    /// end, which an answer that broke off does not have.
+    fn consumed(&self, outcome: Outcome) -> (UsageNormalized, bool) {
+        let generates = self.record.operation == GENERATE;
+        let answers = self
+            .heard
+            .is_some_and(|status| (200..300).contains(&status));
+        // A vendor whose answer nobody waited for has read the request all the same.
+        let unheard = self.record.client_closed && self.heard.is_none();
+        if !(self.sent && generates && (answers || unheard)) {
+            return (self.usage.clone().unwrap_or_default(), false);
         }
-        UsageNormalized {
-            input_tokens: Some(self.record.request_bytes / BYTES_PER_TOKEN),
-            output_tokens: Some(self.record.response_bytes / BYTES_PER_TOKEN),
-            ..UsageNormalized::default()
+        let mut usage = self.usage.clone().unwrap_or_default();
+        usage.request_units = Some(1);
+        let told = (usage.input_tokens, usage.output_tokens);
+        if usage.input_tokens.is_none() {
+            usage.input_tokens = Some(self.record.request_bytes / BYTES_PER_TOKEN);
         }
+        if usage.output_tokens.is_none() || outcome != Outcome::Complete {
+            let guess = if self.record.streamed {
+                self.events
+            } else {
+                self.record.response_bytes / BYTES_PER_TOKEN
+            };
+            let guess = guess.min(self.most_output.unwrap_or(u64::MAX));
+            usage.output_tokens = usage.output_tokens.max(Some(guess));
+        }
+        let estimated = told != (usage.input_tokens, usage.output_tokens);
+        (usage, estimated)
     }
 }
 

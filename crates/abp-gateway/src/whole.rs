@@ -41,6 +41,8 @@ struct Given {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    /// What came, where it passes as it is but for the vendor's key.
+    received: Option<Bytes>,
 }
 
 impl Shared {
@@ -53,11 +55,13 @@ impl Shared {
         mut tally: Box<Tally>,
     ) -> Result<Answer, Refusal> {
         let choice = sent.choice.clone();
+        let mode = sent.planned.mode;
         let keeper = Keeper::new(self, ask, scan, &choice);
         let Given {
             status,
             mut headers,
             body,
+            received,
         } = match self.given(ask, scan, sent, &keeper, &mut tally).await {
             Ok(given) => given,
             Err(error) => {
@@ -66,10 +70,15 @@ impl Shared {
             }
         };
         tell(&tally, choice.member.name(), &mut headers);
-        let mode = tally.record.mode;
-        match mode {
-            ExecutionMode::Passthrough => tally.passed_on(&body),
-            ExecutionMode::Mapped => tally.delivered(&body),
+        match received {
+            // What is given on is not what came.
+            Some(received) => {
+                tally.received(&received);
+                tally.translates();
+                tally.delivered(&body);
+            }
+            None if mode == ExecutionMode::Passthrough => tally.passed_on(&body),
+            None => tally.delivered(&body),
         }
         if status.is_success() {
             keeper.whole(&body, mode);
@@ -99,16 +108,22 @@ impl Shared {
             slot,
         } = *sent;
         let name = choice.member.name();
-        let received = collect(name, reply.body).await?;
+        let came = collect(name, reply.body).await?;
         let status = reply.status;
+        let received = if status.is_success() {
+            came.clone()
+        } else {
+            choice.member.upstream.without_key(came.clone())
+        };
         let is_json = is_json(&reply.headers);
         let translated = planned.mode == ExecutionMode::Mapped;
         let mut headers = headers::returned(&reply.headers, translated);
         if translated {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             tally.translates();
-            tally.received(&received);
+            tally.received(&came);
         }
+        let changed = !translated && !status.is_success() && received != came;
         let body = match (status.is_success(), translated) {
             (true, _) if !is_json => return Err(unusable(name, &"it is not JSON")),
             (true, false) => {
@@ -145,6 +160,7 @@ impl Shared {
             status,
             headers,
             body,
+            received: changed.then_some(came),
         })
     }
 

@@ -54,7 +54,7 @@ pub struct StreamTranslator {
 pub struct StreamSummary {
     /// The answer's id.
     pub id: Option<String>,
-    /// How many events there were, where they are only watched.
+    /// How many events there were.
     pub events: u64,
     /// The token counts so far.
     pub usage: Option<IrUsage>,
@@ -152,6 +152,7 @@ impl StreamTranslator {
         if self.over {
             return Vec::new();
         }
+        self.summary.events += 1;
         if self.native {
             self.ledger.enter_native();
             return vec![StreamEvent {

@@ -67,7 +67,7 @@ fn every_operation_has_the_address_of_the_vendors_own_client() {
         let address = Address::parse(words[2]).unwrap();
         let routed = match address.route(&call(dialect, operation, "m-1")) {
             Ok((method, path)) => format!("{method} {}{path}", address.origin()),
-            Err(UpstreamError::NotConfigured(_)) => "refused".to_owned(),
+            Err(UpstreamError::Unaskable(_)) => "refused".to_owned(),
             Err(other) => other.to_string(),
         };
         assert_eq!(routed, words[3..].join(" "), "{line}");

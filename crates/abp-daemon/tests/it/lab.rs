@@ -277,6 +277,15 @@ fn unchunk(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     (body, false)
 }
 
+/// A hash, as receipts have it.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
 /// Where a dialect's requests go.
 pub(crate) fn path(dialect: Dialect, model: &str, stream: bool) -> String {
     match dialect {

@@ -21,7 +21,12 @@ mod mcp;
 #[cfg(test)]
 mod passthrough;
 #[cfg(test)]
+mod routing;
+#[cfg(test)]
 mod sampling;
 #[cfg(test)]
 mod secluded;
+#[cfg(test)]
+mod spending;
+#[cfg(test)]
 mod truth;

@@ -3,7 +3,7 @@
 use abp_dialect::Dialect;
 use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
 
-use crate::lab::{KEY, Lab, VENDOR_KEY, path, request, upstream};
+use crate::lab::{KEY, Lab, VENDOR_KEY, path, request, sha256, upstream};
 
 const NATIVE: [Dialect; 4] = [
     Dialect::OpenAi,
@@ -11,14 +11,6 @@ const NATIVE: [Dialect; 4] = [
     Dialect::Gemini,
     Dialect::Codex,
 ];
-
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::Digest as _;
-    sha2::Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
 
 /// Bytes are the same on both sides, for answers in one piece and for streams, whatever the chunks.
 #[test]

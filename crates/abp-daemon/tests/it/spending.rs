@@ -1,0 +1,262 @@
+//! What callers pay for, and what they do not.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use abp_core::{MicroUsd, ModelPrice};
+use abp_dialect::Dialect;
+use abp_store::NewApiKey;
+use abp_testkit::{ExchangeEnd, FakeVendor, Reply as Vendor, fixture};
+
+use crate::lab::{Lab, Reply, path, request, upstream};
+use crate::limits::{add, key};
+
+/// A dollar for a million tokens: a token is a millionth of a dollar.
+fn price() -> ModelPrice {
+    ModelPrice {
+        input_usd_per_mtok: 1.0,
+        output_usd_per_mtok: 1.0,
+        ..ModelPrice::default()
+    }
+}
+
+fn lab(dialect: Dialect, vendor: &FakeVendor, price: ModelPrice) -> Lab {
+    let mut up = upstream(dialect, vendor);
+    up.prices = Some("table".to_owned());
+    up.idle_timeout_secs = 60;
+    let lab = Lab::start_with(&[("up", up)], |config, _| {
+        let table = [("*".to_owned(), price)].into();
+        config.prices = [("table".to_owned(), table)].into();
+    });
+    let budget = Some(MicroUsd::from_micros(1_000_000));
+    add(&lab, NewApiKey { budget, ..key("k") });
+    lab
+}
+
+/// What the key has spent, in tokens and millionths of a dollar, once nothing is reserved.
+fn spent(lab: &Lab) -> (u64, u64) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let state = lab.block_on(lab.gateway.store().budget("k"));
+        let state = state.expect("readable").expect("a budget");
+        if state.reserved_tokens == 0 {
+            return (state.spent_tokens, state.spent.micros());
+        }
+        assert!(Instant::now() < deadline, "it stays reserved");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ask(lab: &Lab, dialect: Dialect, stream: bool) -> Reply {
+    let body = request(dialect, "m", stream);
+    lab.post_as("k", &path(dialect, "m", stream), &body, "")
+}
+
+/// Nothing was generated, so nothing is paid for.
+#[test]
+fn errors_and_counts_cost_nothing() {
+    let error = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no"}}"#;
+    for caller in [Dialect::Claude, Dialect::OpenAi] {
+        for status in [400, 401, 413, 429, 500] {
+            let vendor = FakeVendor::start(Vendor::json(error).status(status)).expect("a vendor");
+            let lab = lab(Dialect::Claude, &vendor, price());
+            assert_eq!(ask(&lab, caller, false).status, status);
+            assert_eq!(spent(&lab), (0, 0), "{caller}, {status}");
+        }
+    }
+    let vendor = FakeVendor::start(Vendor::json(r#"{"input_tokens":9}"#)).expect("a vendor");
+    let lab = lab(Dialect::Claude, &vendor, price());
+    let body = request(Dialect::Claude, "m", false);
+    let counted = lab.post_as("k", "/v1/messages/count_tokens", &body, "");
+    assert_eq!(counted.status, 200, "{}", counted.text());
+    assert_eq!(spent(&lab), (0, 0));
+}
+
+/// What one request costs whatever it says is paid once for each answer.
+#[test]
+fn a_price_per_request_is_paid() {
+    let answer = fixture("openai/response_text.json").expect("a fixture");
+    let vendor = FakeVendor::start(Vendor::json(answer)).expect("a vendor");
+    let per_request = ModelPrice {
+        request_usd: 0.000_7,
+        ..ModelPrice::default()
+    };
+    let lab = lab(Dialect::OpenAi, &vendor, per_request);
+    for asked in 1..=2_u64 {
+        assert_eq!(ask(&lab, Dialect::OpenAi, false).status, 200);
+        assert_eq!(spent(&lab).1, 700 * asked);
+    }
+}
+
+/// A vendor that does not count is estimated by what it said, not by how it wrapped it.
+#[test]
+fn a_stream_nobody_counts_costs_about_its_tokens() {
+    let chunk = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":"fp_0123456789abcdef","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}"#;
+    let end = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    let stream = format!(
+        "{}{end}\n\ndata: [DONE]\n\n",
+        format!("{chunk}\n\n").repeat(100)
+    );
+    let vendor = FakeVendor::start(Vendor::events(stream)).expect("a vendor");
+    let lab = lab(Dialect::OpenAi, &vendor, price());
+    let reply = ask(&lab, Dialect::OpenAi, true);
+    assert!(reply.text().ends_with("data: [DONE]\n\n"));
+    let input = request(Dialect::OpenAi, "m", true).len() as u64 / 4;
+    let (tokens, _) = spent(&lab);
+    assert!((100 + input..=104 + input).contains(&tokens), "{tokens}");
+    let receipt = lab.receipt(&reply);
+    assert_eq!(receipt["exchange"]["usage_is_estimate"], true, "{receipt}");
+}
+
+/// B15: what the vendor counted before the caller left is what is paid for.
+#[test]
+fn b15_what_was_counted_until_the_caller_left_is_kept() {
+    for caller in [Dialect::Claude, Dialect::OpenAi] {
+        let whole = fixture("claude/stream_text.sse").expect("a fixture");
+        let text = String::from_utf8(whole.clone()).expect("text");
+        let start = text.lines().find(|line| line.contains("message_start"));
+        let data = text.lines().find_map(|line| line.strip_prefix("data: "));
+        let started: serde_json::Value =
+            serde_json::from_str(data.expect("data")).expect("an event");
+        assert!(start.is_some());
+        let usage = &started["message"]["usage"];
+        let at = text.find("content_block_stop").expect("a stop");
+        let vendor = FakeVendor::start(Vendor::events(whole).stall_at(at)).expect("a vendor");
+        let lab = lab(Dialect::Claude, &vendor, price());
+        let run = leave(&lab, caller, true);
+        let ended = vendor.wait_until(|requests| {
+            let aborted = |end: &ExchangeEnd| matches!(end, ExchangeEnd::Aborted { .. });
+            requests.iter().any(|request| aborted(&request.end))
+        });
+        assert!(ended, "{caller}: the vendor goes on");
+        let receipt = lab.receipt(&run);
+        let paid = &receipt["usage"];
+        for (ours, theirs) in [
+            ("input_tokens", "input_tokens"),
+            ("cache_read_tokens", "cache_read_input_tokens"),
+        ] {
+            assert_eq!(paid[ours], usage[theirs], "{caller}: {paid} of {usage}");
+        }
+        let output = paid["output_tokens"].as_u64().expect("a count");
+        assert!((1..64).contains(&output), "{caller}: {paid}");
+    }
+}
+
+/// A caller that does not wait for an answer has had its request read.
+#[test]
+fn who_leaves_before_the_answer_pays_for_the_question() {
+    let vendor = FakeVendor::start(Vendor::silence()).expect("a vendor");
+    let lab = lab(Dialect::OpenAi, &vendor, price());
+    leave(&lab, Dialect::OpenAi, false);
+    let body = request(Dialect::OpenAi, "m", false);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while spent(&lab).0 != body.len() as u64 / 4 {
+        assert!(Instant::now() < deadline, "{:?}", spent(&lab));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asks, and leaves when the first bytes have come, or when the vendor has the question.
+fn leave(lab: &Lab, caller: Dialect, wait: bool) -> Reply {
+    let body = request(caller, "m", wait);
+    let mut connection = lab.connect();
+    let raw = format!(
+        "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer k\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        path(caller, "m", wait),
+        body.len()
+    );
+    connection.write_all(raw.as_bytes()).expect("a request");
+    let mut first = [0_u8; 4096];
+    let mut read = 0;
+    if wait {
+        read = connection.read(&mut first).expect("an answer");
+    } else {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    drop(connection);
+    Reply {
+        status: 200,
+        head: String::from_utf8_lossy(&first[..read]).into_owned(),
+        body: Vec::new(),
+        whole: true,
+    }
+}
+
+/// B24: a key's limit holds for requests that name none, and a budget pays nobody without a price.
+#[test]
+fn b24_limits_hold_for_requests_that_name_none() {
+    let answer = fixture("openai/response_text.json").expect("a fixture");
+    let vendor = FakeVendor::start(Vendor::json(answer)).expect("a vendor");
+    let mut priced = upstream(Dialect::OpenAi, &vendor);
+    priced.prices = Some("table".to_owned());
+    priced.fallback = vec!["unpriced".to_owned()];
+    priced.base_url = "http://127.0.0.1:1/v1".to_owned();
+    let mut free = upstream(Dialect::OpenAi, &vendor);
+    (free.prices, free.models) = (Some("free".to_owned()), vec!["free".to_owned()]);
+    let mut unpriced = upstream(Dialect::OpenAi, &vendor);
+    unpriced.weight = 0;
+    let upstreams = [("up", priced), ("free", free), ("unpriced", unpriced)];
+    let lab = Lab::start_with(&upstreams, |config, _| {
+        config.server.max_attempts = 3;
+        let table = |price: ModelPrice| [("*".to_owned(), price)].into();
+        config.prices = [
+            ("table".to_owned(), table(price())),
+            ("free".to_owned(), table(ModelPrice::default())),
+        ]
+        .into();
+    });
+    let budget = Some(MicroUsd::from_micros(1_000_000));
+    add(&lab, NewApiKey { budget, ..key("k") });
+    let max_output_tokens = Some(100);
+    let short = NewApiKey {
+        max_output_tokens,
+        ..key("short")
+    };
+    add(&lab, short);
+    let reply = ask(&lab, Dialect::OpenAi, false);
+    assert_ne!(reply.status, 200, "{}", reply.text());
+    assert!(
+        vendor.requests().is_empty(),
+        "somebody without a price was asked"
+    );
+    let asks = [
+        (
+            "/v1/chat/completions",
+            r#"{"model":"free","messages":[]}"#,
+            400,
+        ),
+        (
+            "/v1/chat/completions",
+            r#"{"model":"free","max_tokens":100,"messages":[{"role":"user","content":"x"}]}"#,
+            200,
+        ),
+        (
+            "/v1/chat/completions",
+            r#"{"model":"free","max_tokens":1e3,"messages":[{"role":"user","content":"x"}]}"#,
+            400,
+        ),
+        (
+            "/v1/messages",
+            r#"{"model":"free","max_completion_tokens":1,"max_tokens":64000,"messages":[]}"#,
+            400,
+        ),
+        (
+            "/v1beta/models/free:generateContent",
+            r#"{"contents":[],"generationConfig":{"max_output_tokens":65536}}"#,
+            400,
+        ),
+    ];
+    for (path, body, status) in asks {
+        let reply = lab.post_as("short", path, body, "");
+        assert_eq!(reply.status, status, "{body}: {}", reply.text());
+    }
+    let free = r#"{"model":"free","messages":[{"role":"user","content":"x"}]}"#;
+    let reply = lab.post_as("k", "/v1/chat/completions", free, "");
+    assert_eq!(
+        reply.status,
+        200,
+        "no price is not a price of nothing: {}",
+        reply.text()
+    );
+}

@@ -73,7 +73,7 @@ impl Allowed {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
         };
-        if is_listed(&self.hosts, name) {
+        if is_listed(&self.hosts, name) || is_listed(&self.hosts, host) {
             Ok(host)
         } else {
             Err(denied("the server is not known under this host's name"))

@@ -19,6 +19,8 @@ use tokio::time::{Instant, Sleep, sleep};
 const IDLE: u8 = 0;
 const HEAD: u8 = 1;
 const REQUEST: u8 = 2;
+/// No phase: whatever comes next, the timer is set anew.
+const UNTIMED: u8 = 3;
 
 /// What a connection is doing, shared between its bytes and its requests.
 #[derive(Debug, Default)]
@@ -60,6 +62,8 @@ pub(crate) struct Wire<I> {
     timer: Pin<Box<Sleep>>,
     /// What the timer is set for.
     timed: u8,
+    /// Runs while the peer takes nothing of what is written.
+    stalled: Option<Pin<Box<Sleep>>>,
     head: HeadScan,
 }
 
@@ -72,6 +76,7 @@ impl<I> Wire<I> {
             timer: Box::pin(sleep(deadlines.head)),
             deadlines,
             timed: IDLE,
+            stalled: None,
             head: HeadScan::default(),
         }
     }
@@ -96,6 +101,28 @@ impl<I> Wire<I> {
             self.timer.as_mut().reset(again);
         }
         Poll::Pending
+    }
+
+    /// Fails where the peer takes nothing for too long: whoever does not read keeps everything waiting
+    /// that its answer is made of.
+    fn check_progress<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            if self.stalled.take().is_some() {
+                // A peer that takes a long answer slowly is not idle.
+                self.timed = UNTIMED;
+            }
+            return written;
+        }
+        let idle = self.deadlines.idle;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(idle)));
+        match stalled.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Looks at what was read; tells whether it may go on.
@@ -146,11 +173,13 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.check_progress(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
+        let flushed = Pin::new(&mut self.inner).poll_flush(context);
+        self.check_progress(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -166,7 +195,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.check_progress(written, context)
     }
 }
 

@@ -57,7 +57,7 @@ impl Unfinished {
 /// Where the last event in these bytes ends.
 fn end_of_events(bytes: &[u8]) -> usize {
     let after = |end: &[u8]| memmem::rfind(bytes, end).map_or(0, |at| at + end.len());
-    after(b"\n\n").max(after(b"\n\r\n"))
+    after(b"\n\n").max(after(b"\n\r\n")).max(after(b"\r\r"))
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn whole_events_pass_however_they_are_split() {
-        for line_end in ["\n", "\r\n"] {
+        for line_end in ["\n", "\r\n", "\r"] {
             let lines = [
                 "event: a",
                 "data: 1",

@@ -64,7 +64,7 @@ impl Lab {
             .iter()
             .map(|(name, upstream)| {
                 let mut upstream = upstream.clone();
-                upstream.api_key_file = Some(key_file.clone());
+                upstream.api_key_file.get_or_insert(key_file.clone());
                 ((*name).to_owned(), upstream)
             })
             .collect::<BTreeMap<_, _>>();

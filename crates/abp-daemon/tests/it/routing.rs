@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use abp_config::UpstreamConfig;
 use abp_dialect::Dialect;
-use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
+use abp_testkit::{Cut, FakeVendor, Reply as Vendor, Script, fixture};
 
 use crate::lab::{KEY, Lab, Reply, request, sha256, upstream};
 
@@ -178,5 +178,63 @@ fn b13_the_key_in_a_vendors_error_goes_no_further() {
         let exchange = &lab.receipt(&reply)["exchange"];
         assert_eq!(exchange["received_sha256"], sha256(refusal.as_bytes()));
         assert_eq!(exchange["delivered_sha256"], sha256(&reply.body));
+    }
+}
+
+/// B14: a vendor gets its own key, and no other's.
+#[test]
+fn b14_each_vendor_gets_its_own_key() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keys = ["sk-canary-of-one", "sk-canary-of-two"];
+    let vendors = keys.map(|_| vendor(good()));
+    let upstreams = [0, 1].map(|number| {
+        let file = dir.path().join(keys[number]);
+        std::fs::write(&file, keys[number]).expect("a key");
+        let mut upstream = upstream(Dialect::OpenAi, &vendors[number]);
+        upstream.api_key_file = Some(file);
+        upstream.models = vec![format!("m{number}")];
+        upstream
+    });
+    let [one, two] = upstreams;
+    let lab = lab(&[("one", one), ("two", two)]);
+    for caller in [Dialect::OpenAi, Dialect::Claude] {
+        for model in ["m0", "m1"] {
+            assert_eq!(
+                lab.ask(caller, model, false).status,
+                200,
+                "{caller} {model}"
+            );
+        }
+    }
+    for (vendor, own) in vendors.iter().zip(keys) {
+        let requests = vendor.requests();
+        assert_eq!(requests.len(), 2);
+        for request in requests {
+            let heard = format!("{request:?} {}", String::from_utf8_lossy(&request.body));
+            assert!(heard.contains(own), "{heard}");
+            let others = keys.iter().filter(|key| **key != own).chain([&KEY]);
+            for other in others {
+                assert!(!heard.contains(other), "{heard}");
+            }
+        }
+    }
+}
+
+/// B20: what was begun is not begun again, by nobody.
+#[test]
+fn b20_nothing_is_sent_again_once_the_caller_has_part_of_an_answer() {
+    let whole = fixture("openai/stream_text.sse").expect("a fixture");
+    let at = whole.len() / 2;
+    let broken = vendor(Vendor::events(whole.clone()).cut_at(at, Cut::Reset));
+    let well = vendor(Vendor::events(whole));
+    let mut second = upstream(Dialect::OpenAi, &well);
+    second.weight = 0;
+    let lab = lab(&[("a", first(&broken, "b")), ("b", second)]);
+    for caller in [Dialect::OpenAi, Dialect::Claude] {
+        let before = broken.requests().len();
+        let reply = lab.ask(caller, "m", true);
+        assert_eq!(reply.header("x-abp-backend"), Some("a"), "{}", reply.head);
+        assert_eq!(broken.requests().len(), before + 1, "{caller}");
+        assert!(well.requests().is_empty(), "{caller}");
     }
 }

@@ -21,9 +21,9 @@ fn answer(dialect: Dialect) -> Vendor {
     Vendor::fixture(&format!("{dialect}/response_text.json")).expect("a fixture")
 }
 
-/// A7: whatever members a request has, no program is started and nobody else is called.
+/// A7, B8: whatever members a request has, no program is started and nobody else is called.
 #[test]
-fn a7_no_request_names_a_program_or_an_address() {
+fn a7_b8_no_request_names_a_program_or_an_address() {
     let elsewhere = FakeVendor::start(Vendor::json("{}")).expect("a vendor");
     let dir = tempfile::tempdir().expect("a directory");
     let made = dir.path().join("made");
@@ -32,7 +32,6 @@ fn a7_no_request_names_a_program_or_an_address() {
         "command": command, "args": command, "env": { "LD_PRELOAD": made }, "cwd": "/",
         "backend": { "type": "sidecar", "command": command },
         "mcp_servers": { "x": { "command": command[0], "args": [command[1]] } },
-        "base_url": elsewhere.url("/v1"), "api_base": elsewhere.url("/v1"),
         "endpoint": elsewhere.url(""), "webhook_url": elsewhere.url("/hook"),
         "upstream": { "base_url": elsewhere.url("/v1") }, "proxy": elsewhere.url(""),
     });
@@ -45,12 +44,20 @@ fn a7_no_request_names_a_program_or_an_address() {
             let members = body.as_object_mut().expect("an object");
             members.extend(hostile.as_object().expect("an object").clone());
             let reply = lab.post(&path(caller, "m", false), &body.to_string());
-            assert!(
-                matches!(reply.status, 200 | 400 | 422),
-                "{caller} to {target}: {}",
-                reply.text()
-            );
-            assert_eq!(vendor.requests().len(), usize::from(reply.status == 200));
+            let place = format!("{caller} to {target}: {}", reply.text());
+            // The caller's own vendor judges them; to others they mean nothing, or are refused as losses.
+            let expected = reply.status == 200 || (caller != target && reply.status == 422);
+            assert!(expected, "{place}");
+            let sent = usize::from(reply.status == 200);
+            assert_eq!(vendor.requests().len(), sent, "{place}");
+            for name in ["api_base", "api_key", "base_url", "custom_host"] {
+                let members = body.as_object_mut().expect("an object");
+                members.insert(name.to_owned(), elsewhere.url("/v1").into());
+                let reply = lab.post(&path(caller, "m", false), &body.to_string());
+                assert_eq!(reply.status, 400, "{name}, {place}");
+                body.as_object_mut().expect("an object").remove(name);
+            }
+            assert_eq!(vendor.requests().len(), sent, "{place}");
         }
     }
     assert_eq!(elsewhere.connections(), 0);
@@ -175,7 +182,9 @@ fn b26_only_one_version_of_http_is_spoken() {
     let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
     let reply = lab.raw(settings);
-    assert!(matches!(reply.status, 0 | 400 | 403 | 505), "{reply:?}");
+    let told = matches!(reply.status, 400 | 403 | 505);
+    let closed = reply.status == 0 && reply.head.is_empty();
+    assert!(told || closed, "{reply:?}");
     let upgrade =
         "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n";
     let body = request(Dialect::OpenAi, "m", false);

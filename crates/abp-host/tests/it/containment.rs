@@ -208,7 +208,9 @@ async fn c14_a_note_never_hits_a_stranger() {
 }
 
 #[tokio::test]
-async fn c19_a_sidecar_sees_its_three_streams_and_its_own_environment() {
+async fn b14_c19_a_sidecar_sees_its_three_streams_and_its_own_environment() {
+    // What this process was given, whoever started it, is not for a sidecar.
+    assert!(std::env::vars().any(|(name, _)| name.starts_with("CARGO_")));
     // A descriptor that a careless host leaves open for its children.
     let (leaked, _other) = rustix::pipe::pipe().unwrap();
     assert!(
@@ -217,7 +219,7 @@ async fn c19_a_sidecar_sees_its_three_streams_and_its_own_environment() {
             .contains(rustix::io::FdFlags::CLOEXEC)
     );
     for containment in BOTH {
-        let script = "hello; run; ls /proc/self/fd > fds; event \"$(echo $(cat fds)) $(env | grep -c SECRET) $PWD $GIVEN\"; final";
+        let script = "hello; run; ls /proc/self/fd > fds; event \"$(echo $(cat fds)) $(env | grep -c CARGO_) $PWD $GIVEN\"; final";
         let (mut spec, _) = shell(script);
         let here = tempfile::tempdir().unwrap();
         spec.directory = here.path().canonicalize().unwrap();

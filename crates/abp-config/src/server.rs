@@ -29,7 +29,8 @@ pub struct ServerConfig {
     /// The longest the body of a request may take, in seconds. Read by `abp serve`.
     #[schemars(range(min = 1, max = 86_400))]
     pub body_timeout_secs: u32,
-    /// The longest a connection may be without a request, in seconds. Read by `abp serve`.
+    /// The longest a connection may be without a request, and the longest a caller may take nothing
+    /// of its answer, in seconds. Read by `abp serve`.
     #[schemars(range(min = 1, max = 86_400))]
     pub idle_timeout_secs: u32,
     /// The certificate, with its chain, as PEM; without one the server speaks plain HTTP. Read by
@@ -51,6 +52,9 @@ pub struct ServerConfig {
     /// `abp serve`.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
+    /// How long answers and reasoning are kept for later turns, in days. Read by `abp serve`.
+    #[schemars(range(min = 1, max = 3_650))]
+    pub keep_days: u32,
 }
 
 impl Default for ServerConfig {
@@ -69,6 +73,7 @@ impl Default for ServerConfig {
             keepalive_secs: 15,
             drain_timeout_secs: 30,
             max_attempts: 3,
+            keep_days: 30,
         }
     }
 }

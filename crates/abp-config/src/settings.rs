@@ -169,6 +169,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "keepalive_secs"], SECONDS),
     setting(&["server", "drain_timeout_secs"], SECONDS),
     setting(&["server", "max_attempts"], between(1, 10)),
+    setting(&["server", "keep_days"], between(1, 3_650)),
     setting(&["upstreams", ANY, "dialect"], Kind::Choice(DIALECTS)),
     setting(&["upstreams", ANY, "base_url"], Kind::Url),
     setting(&["upstreams", ANY, "api_key_env"], Kind::Variable),

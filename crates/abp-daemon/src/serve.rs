@@ -39,6 +39,9 @@ const WAITING: u32 = 4096;
 /// How long a change of keys may take to count.
 const KEYS_FOLLOWED: Duration = Duration::from_millis(500);
 
+/// How often what is too old is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3_600);
+
 /// How the server behaves.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -60,6 +63,8 @@ pub struct ServerOptions {
     pub idle_timeout: Duration,
     /// The longest that running exchanges are waited for when it ends.
     pub drain_timeout: Duration,
+    /// How long answers and reasoning are kept for later turns.
+    pub keep: Duration,
     /// Its certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Listen for other machines without a certificate.
@@ -78,6 +83,7 @@ impl Default for ServerOptions {
             body_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(30),
+            keep: Duration::from_secs(30 * 86_400),
             tls: None,
             insecure_bind: false,
         }
@@ -187,6 +193,8 @@ impl Server {
     /// long as the options say. `operator` is the hash of the operator's key.
     pub async fn run(self, operator: [u8; 32], shutdown: impl Future<Output = ()>) {
         let keys = tokio::spawn(follow_keys(self.app.gateway.clone(), operator));
+        let forgets = forget_old(self.app.gateway.clone(), self.options.keep);
+        let forgets = tokio::spawn(forgets);
         let places = Arc::new(Semaphore::new(self.options.max_connections));
         let (ending, ends) = watch::channel(false);
         tokio::pin!(shutdown);
@@ -206,6 +214,7 @@ impl Server {
         }
         drop(self.listener);
         keys.abort();
+        forgets.abort();
         drop(ends);
         // Nobody may be left to hear of it.
         let _ = ending.send(true);
@@ -281,6 +290,20 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING)
+}
+
+/// Forgets what was kept for later turns that did not come.
+async fn forget_old(gateway: Gateway, keep: Duration) {
+    loop {
+        match gateway.forget_older_than(keep).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(target: "abp.daemon", count, "old answers were forgotten"),
+            Err(error) => {
+                tracing::error!(target: "abp.daemon", %error, "old answers were not forgotten");
+            }
+        }
+        tokio::time::sleep(FORGOTTEN).await;
+    }
 }
 
 /// Takes over keys that another process made or revoked.

@@ -159,6 +159,7 @@ pub fn server_options(config: &Config, listen: Option<SocketAddr>) -> ServerOpti
         body_timeout: seconds(server.body_timeout_secs),
         idle_timeout: seconds(server.idle_timeout_secs),
         drain_timeout: seconds(server.drain_timeout_secs),
+        keep: seconds(server.keep_days.saturating_mul(86_400)),
         tls,
         insecure_bind: false,
     }

@@ -218,6 +218,19 @@ impl Gateway {
             .collect()
     }
 
+    /// Forgets answers and reasoning that have been kept for longer, and tells how many there were.
+    ///
+    /// # Errors
+    /// Fails where the store cannot be written.
+    pub async fn forget_older_than(&self, keep: Duration) -> Result<u64, AbpError> {
+        let millis = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let before = now().as_unix_millis().saturating_sub(millis);
+        let before = Timestamp::from_unix_millis(before);
+        let store = &self.shared.store;
+        let answers = store.forget_answers_before(before).await?;
+        Ok(answers + store.forget_reasoning_before(before).await?)
+    }
+
     /// Ends in order: everything that was recorded is written, and the store is closed.
     pub async fn close(self) {
         if let Err(error) = self.flush().await {

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use abp_core::ExecutionMode;
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Kind, Limits, Tape, View, Writer};
@@ -73,6 +72,8 @@ pub(crate) struct Keeper {
     /// The model as the caller named it, and as the vendor knows it.
     model: String,
     vendors_model: String,
+    /// The vendor keeps answers of the caller's dialect itself, whatever name its model has here.
+    at_vendor: bool,
     /// What the caller asked, where its answer is to be kept.
     request: Option<Bytes>,
     previous: Option<String>,
@@ -88,6 +89,7 @@ impl Keeper {
             vendor: choice.dialect,
             model: scan.model.clone(),
             vendors_model: choice.model.clone(),
+            at_vendor: choice.dialect == ask.dialect,
             request: keeps_answers.then(|| ask.body.clone()),
             previous: scan.previous.clone(),
         }
@@ -131,20 +133,11 @@ impl Keeper {
     }
 
     /// Keeps an answer that came in one piece.
-    pub(crate) fn whole(self, answer: &[u8], mode: ExecutionMode) {
-        if !self.wants_answer() {
-            return;
-        }
-        let Ok(answer) = std::str::from_utf8(answer) else {
-            return;
-        };
-        match mode {
-            ExecutionMode::Mapped => self.answer(answer),
-            ExecutionMode::Passthrough => {
-                if let Some(id) = member_text(answer, "id") {
-                    self.native(&id);
-                }
-            }
+    pub(crate) fn whole(self, answer: &[u8]) {
+        if self.wants_answer()
+            && let Ok(answer) = std::str::from_utf8(answer)
+        {
+            self.answer(answer);
         }
     }
 
@@ -156,7 +149,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps an answer of ours.
+    /// Keeps an answer, or where it is.
     pub(crate) fn answer(self, answer: &str) {
         let Some(request) = &self.request else {
             return;
@@ -164,6 +157,9 @@ impl Keeper {
         let Some(id) = member_text(answer, "id") else {
             return;
         };
+        if self.at_vendor {
+            return self.native(&id);
+        }
         let ours = KeptAnswer {
             native: false,
             input_items: input_items(request),
@@ -275,8 +271,10 @@ impl Shared {
         }
         let text = std::str::from_utf8(request)
             .map_err(|_| AbpError::new(ErrorCode::ValidationFailed, "the body is not UTF-8"))?;
-        let request = expanded(text, &kept)
-            .ok_or_else(|| AbpError::new(ErrorCode::Internal, "the kept answer is not readable"))?;
+        let request = expanded(text, &kept).ok_or_else(|| {
+            let message = "the conversation has become too long to go on from what is kept";
+            AbpError::new(ErrorCode::RequestTooLarge, message)
+        })?;
         Ok(Continued::Expanded(Bytes::from(request)))
     }
 }

@@ -81,7 +81,7 @@ impl Shared {
             None => tally.delivered(&body),
         }
         if status.is_success() {
-            keeper.whole(&body, mode);
+            keeper.whole(&body);
             tally.close(Outcome::Complete, None);
         } else {
             tally.close(Outcome::Failed, Some(failure(status)));

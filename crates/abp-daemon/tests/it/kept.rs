@@ -115,3 +115,54 @@ fn an_answer_is_gone_on_from_where_it_is_kept() {
         assert_eq!(reply.header("x-abp-backend"), home.as_deref());
     }
 }
+
+/// A vendor that keeps its answers has the whole conversation, under whichever name its model was asked.
+#[test]
+fn an_answer_of_a_renamed_model_is_gone_on_from_at_its_vendor() {
+    let answer = fixture("codex/response_text.json").expect("an answer");
+    let answer = String::from_utf8(answer).expect("text");
+    let id = serde_json::from_str::<serde_json::Value>(&answer).expect("JSON")["id"].clone();
+    let id = id.as_str().expect("an id").to_owned();
+    let next = |number: usize| answer.replace(&id, &format!("resp_{number}"));
+    let script = Script::InOrder((1..=3).map(|number| Vendor::json(next(number))).collect());
+    let vendor = FakeVendor::start(script).expect("a vendor");
+    let mut up = upstream(Dialect::Codex, &vendor);
+    up.models = vec!["real".to_owned()];
+    up.aliases = [("fast".to_owned(), "real".to_owned())].into();
+    let lab = Lab::start(&[("up", up)]);
+    let asks = [
+        r#"{"model":"real","input":"one"}"#,
+        r#"{"model":"fast","input":"two","previous_response_id":"resp_1"}"#,
+        r#"{"model":"fast","input":"three","previous_response_id":"resp_2"}"#,
+    ];
+    for ask in asks {
+        let reply = lab.post(PATH, ask);
+        assert_eq!(reply.status, 200, "{ask}: {}", reply.text());
+    }
+    let sent = vendor.requests().remove(2).body;
+    let sent: serde_json::Value = serde_json::from_slice(&sent).expect("JSON");
+    assert_eq!(sent["previous_response_id"], "resp_2", "{sent}");
+    assert_eq!(sent["input"], "three", "{sent}");
+    assert_eq!(sent["model"], "real", "{sent}");
+}
+
+/// What is kept is not kept for ever.
+#[test]
+fn answers_are_forgotten_after_their_time() {
+    let vendor = Vendor::fixture("claude/response_text.json").expect("an answer");
+    let vendor = FakeVendor::start(vendor).expect("a vendor");
+    let lab = Lab::start(&[("up", upstream(Dialect::Claude, &vendor))]);
+    let made = lab.ask(Dialect::Codex, "m", false).json();
+    let place = format!("{PATH}/{}", made["id"].as_str().expect("an id"));
+    let forgotten = |keep| lab.block_on(lab.gateway.forget_older_than(keep));
+    // It may still be on its way to the disk, where it is found as well.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let day = std::time::Duration::from_secs(86_400);
+    assert_eq!(forgotten(day).expect("forgotten"), 0);
+    assert_eq!(lab.get(&place).status, 200);
+    while lab.get(&place).status == 200 {
+        assert!(std::time::Instant::now() < deadline, "it is kept");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        forgotten(std::time::Duration::ZERO).expect("forgotten");
+    }
+}

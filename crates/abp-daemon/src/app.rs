@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
 use crate::body::{self, Outgoing, Reply};
+use crate::cors;
 use crate::guard::{Allowed, check_body_kind};
 use crate::mcp::{McpPlace, McpPlane};
 use crate::pages;
@@ -52,7 +53,7 @@ impl App {
         let (parts, incoming) = request.into_parts();
         let (query_key, query) = split_query(parts.uri.query());
         let route = Route::of(&parts.method, parts.uri.path());
-        let dialect = route.dialect();
+        let dialect = route.dialect(&parts.headers);
         let has_body = !incoming.is_end_stream();
         let out_of_turn = !phase.was_read();
         let checked = if out_of_turn {
@@ -61,7 +62,14 @@ impl App {
         } else {
             self.allowed.check(&parts)
         };
+        let page = match &checked {
+            Ok(()) => self.allowed.listed_page(&parts.headers),
+            Err(_) => None,
+        };
         let answer = match checked {
+            Ok(()) if page.is_some() && cors::is_preflight(&parts) => {
+                Ok(Reply::empty(cors::permission(&parts)))
+            }
             Ok(()) => {
                 let asked = Asked {
                     parts,
@@ -81,6 +89,9 @@ impl App {
             None => problem.plain_answer().into(),
         });
         let mut response = Outgoing::response(reply, &phase);
+        if let Some(page) = page {
+            cors::share(response.headers_mut(), page);
+        }
         if close {
             response
                 .headers_mut()
@@ -112,17 +123,17 @@ impl App {
                 self.admit(&asked, false)?;
                 Ok(pages::protocol().into())
             }
-            Route::NotServed(what) => {
-                self.admit(&asked, false)?;
+            Route::NotServed(dialect, what) => {
+                self.admit(&asked, dialect == Dialect::Gemini)?;
                 Err(Refusal::new(
                     ErrorCode::CapabilityUnsupported,
                     format!("{what} cannot be translated and are not passed on"),
                 ))
             }
-            Route::Models { gemini, name } => {
-                let principal = self.admit(&asked, gemini)?;
-                let headers = &asked.parts.headers;
-                let models = pages::models(&self.gateway, &principal, headers, gemini, name)?;
+            Route::Models { vendor, name } => {
+                let vendor = pages::whose_models(vendor, &asked.parts.headers);
+                let principal = self.admit(&asked, vendor == Dialect::Gemini)?;
+                let models = pages::models(&self.gateway, &principal, vendor, name)?;
                 Ok(models.into())
             }
             Route::Receipt(id) => {
@@ -238,12 +249,12 @@ struct Asked {
 
 impl Route {
     /// In whose words a refusal is given.
-    fn dialect(&self) -> Option<Dialect> {
+    fn dialect(&self, headers: &HeaderMap) -> Option<Dialect> {
         match self {
             Self::Vendor { dialect, .. } => Some(*dialect),
             Self::Stored { .. } => Some(Dialect::Codex),
-            Self::Models { gemini: true, .. } => Some(Dialect::Gemini),
-            Self::Models { gemini: false, .. } | Self::NotServed(_) => Some(Dialect::OpenAi),
+            Self::Models { vendor, .. } => Some(pages::whose_models(*vendor, headers)),
+            Self::NotServed(dialect, _) => Some(*dialect),
             Self::Translate
             | Self::Assist
             | Self::Mcp(_)

@@ -92,6 +92,15 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// A response that consists of its head.
+    pub(crate) fn empty(headers: HeaderMap) -> Self {
+        Self {
+            status: StatusCode::NO_CONTENT,
+            headers,
+            content: Content::Whole(None),
+        }
+    }
+
     /// A response whose parts somebody else makes. Who makes them sees when nobody takes them any
     /// more.
     pub(crate) fn live(headers: HeaderMap, parts: mpsc::Receiver<Bytes>) -> Self {

@@ -6,6 +6,7 @@ use abp_error::ErrorCode;
 use abp_gateway::Refusal;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 
 /// Names under which every server on this machine can be reached.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -52,6 +53,12 @@ impl Allowed {
             ErrorCode::OriginDenied,
             "pages of this origin may not use the server",
         ))
+    }
+
+    /// The page that a request comes from, where it is listed: its browser has to be told.
+    pub(crate) fn listed_page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
+        is_listed(&self.origins, origin.to_str().ok()?).then(|| origin.clone())
     }
 
     fn host<'p>(&self, parts: &'p Parts) -> Result<&'p str, Refusal> {
@@ -116,16 +123,18 @@ mod tests {
     /// A2, A3, A4: names and pages.
     #[test]
     fn a2_hosts_and_origins_are_on_a_list_or_refused() {
-        let extra = ["gateway.example".to_owned()];
+        let extra = ["gateway.example", "other.example:8088"].map(str::to_owned);
         let pages = ["https://console.example".to_owned()];
         let allowed = Allowed::new(&extra, &pages, IpAddr::from([10, 0, 0, 7]));
-        let cases: [(&str, &[&str], &[&str], bool); 17] = [
+        let cases: [(&str, &[&str], &[&str], bool); 19] = [
             ("/", &["localhost:8088"], &[], true),
             ("/", &["LOCALHOST"], &[], true),
             ("/", &["127.0.0.1:1"], &[], true),
             ("/", &["[::1]:8088"], &[], true),
             ("/", &["10.0.0.7:8088"], &[], true),
             ("/", &["gateway.example"], &[], true),
+            ("/", &["other.example:8088"], &[], true),
+            ("/", &["other.example:9"], &[], false),
             ("/", &["evil.example"], &[], false),
             ("/", &["localhost.evil.example"], &[], false),
             ("/", &["127.0.0.1.evil.example:80"], &[], false),

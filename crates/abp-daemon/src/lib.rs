@@ -13,6 +13,7 @@ mod app;
 mod assist;
 mod auth;
 mod body;
+mod cors;
 mod find;
 mod guard;
 mod lanes;

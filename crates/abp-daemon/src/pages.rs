@@ -100,7 +100,7 @@ pub(crate) fn protocol() -> Answer {
         "version": 1,
         "vendor_routes": routes,
         "own_routes": own,
-        "prefixes": PREFIXES,
+        "prefixes": PREFIXES.map(|(prefix, _)| prefix),
         "version_in_path": "may be left out",
         "authentication": {
             "headers": ["authorization: Bearer", "x-api-key", "x-goog-api-key"],
@@ -137,33 +137,42 @@ pub(crate) fn protocol() -> Answer {
     body::json(StatusCode::OK, &page)
 }
 
-/// The models, in the words of whoever asks.
+/// In whose words models are listed: the address tells, or else what only its clients send.
+pub(crate) fn whose_models(vendor: Option<Dialect>, headers: &HeaderMap) -> Dialect {
+    // The newer of Google's clients ask under the same address as everybody else.
+    let by_headers = || {
+        if headers.contains_key("x-goog-api-key") {
+            Dialect::Gemini
+        } else if headers.contains_key("anthropic-version") {
+            Dialect::Claude
+        } else {
+            Dialect::OpenAi
+        }
+    };
+    vendor.unwrap_or_else(by_headers)
+}
+
+/// The models, in the words of a vendor.
 pub(crate) fn models(
     gateway: &Gateway,
     principal: &Principal,
-    headers: &HeaderMap,
-    gemini: bool,
+    vendor: Dialect,
     name: Option<String>,
 ) -> Result<Answer, Refusal> {
-    // The newer of Google's clients ask under the same address as everybody else.
-    let words = if gemini || headers.contains_key("x-goog-api-key") {
-        Words::Gemini
-    } else if headers.contains_key("anthropic-version") {
-        Words::Claude
-    } else {
-        Words::OpenAi
+    let words = match vendor {
+        Dialect::Gemini => Words::Gemini,
+        Dialect::Claude => Words::Claude,
+        _ => Words::OpenAi,
     };
-    let served = gateway.models(principal);
     let page = match name {
         Some(name) => {
-            let found = served.iter().find(|model| model.name == name);
-            let model = found.ok_or_else(|| {
-                let message = format!("no upstream serves the model {name} by that name");
+            let model = gateway.model(principal, &name).ok_or_else(|| {
+                let message = format!("no upstream serves the model {name}");
                 Refusal::new(ErrorCode::BackendModelNotFound, message)
             })?;
-            words.model(model)
+            words.model(&model)
         }
-        None => words.list(&served),
+        None => words.list(&gateway.models(principal)),
     };
     Ok(body::json(StatusCode::OK, &page))
 }

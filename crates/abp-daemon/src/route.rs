@@ -23,11 +23,11 @@ pub(crate) enum Route {
     },
     /// The models, in the words of the vendor whose address it is; one of them where it is named.
     Models {
-        gemini: bool,
+        vendor: Option<Dialect>,
         name: Option<String>,
     },
     /// Something of a vendor's API that cannot be translated and is not passed on.
-    NotServed(&'static str),
+    NotServed(Dialect, &'static str),
     /// A dry run of a translation.
     Translate,
     /// A run for whoever listens.
@@ -48,7 +48,12 @@ pub(crate) enum Route {
 }
 
 /// Prefixes under which the vendors' addresses are also found.
-pub(crate) const PREFIXES: [&str; 4] = ["/openai", "/anthropic", "/genai", "/gemini"];
+pub(crate) const PREFIXES: [(&str, Dialect); 4] = [
+    ("/openai", Dialect::OpenAi),
+    ("/anthropic", Dialect::Claude),
+    ("/genai", Dialect::Gemini),
+    ("/gemini", Dialect::Gemini),
+];
 
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
@@ -56,6 +61,16 @@ const POST: &[Method] = &[Method::POST];
 const POST_OR_UPGRADE: &[Method] = &[Method::POST, Method::GET];
 const POST_GET_OR_DELETE: &[Method] = &[Method::POST, Method::GET, Method::DELETE];
 const GET_OR_DELETE: &[Method] = &[Method::GET, Method::HEAD, Method::DELETE];
+const ANY: &[Method] = &[Method::POST, Method::GET, Method::HEAD, Method::DELETE];
+
+/// What Gemini's models are asked for and nobody else's can be.
+const NOT_OF_GEMINI: [(&str, &str); 5] = [
+    ("embedContent", "embeddings"),
+    ("batchEmbedContents", "embeddings"),
+    ("asyncBatchEmbedContent", "embeddings"),
+    ("batchGenerateContent", "batches"),
+    ("predict", "predictions"),
+];
 
 impl Route {
     /// Reads an address. Prefixes and the version may be left out where the vendor's clients do so.
@@ -65,14 +80,12 @@ impl Route {
             Some(shorter) => shorter,
             None => path,
         };
-        let bare = PREFIXES
-            .iter()
-            .find_map(|prefix| {
-                path.strip_prefix(prefix)
-                    .filter(|rest| rest.starts_with('/'))
-            })
-            .unwrap_or(path);
-        match Self::known(method, bare) {
+        let prefixed = PREFIXES.iter().find_map(|(prefix, vendor)| {
+            let rest = path.strip_prefix(prefix)?;
+            rest.starts_with('/').then_some((rest, Some(*vendor)))
+        });
+        let (bare, vendor) = prefixed.unwrap_or((path, None));
+        match Self::known(method, bare, vendor) {
             Some((methods, route)) if methods.contains(method) => route,
             Some(_) => Self::WrongMethod,
             None => Self::Nothing,
@@ -80,20 +93,36 @@ impl Route {
     }
 
     /// What there is at an address, and for which methods.
-    fn known(method: &Method, path: &str) -> Option<(&'static [Method], Self)> {
-        let gemini = path.starts_with("/v1beta/");
+    fn known(
+        method: &Method,
+        path: &str,
+        prefix: Option<Dialect>,
+    ) -> Option<(&'static [Method], Self)> {
+        let is_beta = path.starts_with("/v1beta/");
+        let vendors = if is_beta {
+            Some(Dialect::Gemini)
+        } else {
+            prefix
+        };
         let path = unversioned(path);
+        let not_served = |dialect, what| (ANY, Self::NotServed(dialect, what));
         Some(match path {
             "/chat/completions" => (POST, vendor(Dialect::OpenAi)),
             "/responses" => (POST_OR_UPGRADE, vendor(Dialect::Codex)),
             "/responses/input_tokens" => (POST, count(Dialect::Codex)),
             "/messages" => (POST, vendor(Dialect::Claude)),
             "/messages/count_tokens" => (POST, count(Dialect::Claude)),
-            "/models" => (GET, Self::Models { gemini, name: None }),
-            "/embeddings" => (POST, Self::NotServed("embeddings")),
-            "/completions" => (POST, Self::NotServed("completions")),
-            "/responses/compact" => (POST, Self::NotServed("compaction")),
-            "/messages/batches" => (POST, Self::NotServed("batches")),
+            "/models" => {
+                let (vendor, name) = (vendors, None);
+                (GET, Self::Models { vendor, name })
+            }
+            "/embeddings" => not_served(Dialect::OpenAi, "embeddings"),
+            "/completions" => not_served(Dialect::OpenAi, "completions"),
+            "/responses/compact" => not_served(Dialect::Codex, "compaction"),
+            "/batches" => not_served(Dialect::OpenAi, "batches"),
+            "/messages/batches" => not_served(Dialect::Claude, "batches"),
+            _ if path.starts_with("/batches/") => not_served(Dialect::OpenAi, "batches"),
+            _ if path.starts_with("/messages/batches/") => not_served(Dialect::Claude, "batches"),
             "/translate" => (POST, Self::Translate),
             "/assist" => (POST, Self::Assist),
             "/mcp" => (POST_GET_OR_DELETE, Self::Mcp(McpPlace::Own)),
@@ -104,12 +133,21 @@ impl Route {
             "/metrics" => (GET, Self::Metrics),
             "/healthz" | "/health" | "/health/liveness" => (GET, Self::Health),
             "/readyz" | "/health/readiness" => (GET, Self::Ready),
-            _ => return Self::with_name(method, path, gemini),
+            _ => return Self::with_name(method, path, vendors),
         })
     }
 
     /// What there is at an address that names something.
-    fn with_name(method: &Method, path: &str, gemini: bool) -> Option<(&'static [Method], Self)> {
+    fn with_name(
+        method: &Method,
+        path: &str,
+        vendor: Option<Dialect>,
+    ) -> Option<(&'static [Method], Self)> {
+        if let Some((_, operation)) = path.rsplit_once(':')
+            && let Some((_, what)) = NOT_OF_GEMINI.iter().find(|(name, _)| *name == operation)
+        {
+            return Some((ANY, Self::NotServed(Dialect::Gemini, what)));
+        }
         if let Some((model, operation)) = gemini_call(path) {
             let route = Self::Vendor {
                 dialect: Dialect::Gemini,
@@ -120,7 +158,7 @@ impl Route {
         }
         if let Some(name) = path.strip_prefix("/models/") {
             let name = Some(decoded(name)?);
-            return Some((GET, Self::Models { gemini, name }));
+            return Some((GET, Self::Models { vendor, name }));
         }
         if let Some(id) = path.strip_prefix("/receipts/") {
             return Some((GET, Self::Receipt(decoded(id)?)));
@@ -276,10 +314,11 @@ mod tests {
             id: "resp_1".to_owned(),
             action,
         };
-        let models = |gemini, name: Option<&str>| Route::Models {
-            gemini,
+        let models = |vendor, name: Option<&str>| Route::Models {
+            vendor,
             name: name.map(str::to_owned),
         };
+        let not_served = Route::NotServed;
         check([
             (
                 Method::GET,
@@ -301,12 +340,26 @@ mod tests {
                 "/v1/responses/resp_1/input_items",
                 stored(StoredAction::InputItems),
             ),
-            (Method::GET, "/v1/models", models(false, None)),
-            (Method::GET, "/v1beta/models", models(true, None)),
+            (Method::GET, "/v1/models", models(None, None)),
+            (
+                Method::GET,
+                "/v1beta/models",
+                models(Some(Dialect::Gemini), None),
+            ),
+            (
+                Method::GET,
+                "/genai/v1/models",
+                models(Some(Dialect::Gemini), None),
+            ),
+            (
+                Method::GET,
+                "/anthropic/v1/models/x",
+                models(Some(Dialect::Claude), Some("x")),
+            ),
             (
                 Method::GET,
                 "/v1/models/gpt-4o",
-                models(false, Some("gpt-4o")),
+                models(None, Some("gpt-4o")),
             ),
             (
                 Method::GET,
@@ -329,7 +382,22 @@ mod tests {
             (
                 Method::POST,
                 "/v1/embeddings",
-                Route::NotServed("embeddings"),
+                not_served(Dialect::OpenAi, "embeddings"),
+            ),
+            (
+                Method::GET,
+                "/v1/batches/batch_1",
+                not_served(Dialect::OpenAi, "batches"),
+            ),
+            (
+                Method::GET,
+                "/v1/messages/batches/b",
+                not_served(Dialect::Claude, "batches"),
+            ),
+            (
+                Method::POST,
+                "/v1beta/models/x:embedContent",
+                not_served(Dialect::Gemini, "embeddings"),
             ),
             (Method::GET, "/etc/passwd", Route::Nothing),
             (Method::GET, "/v1/models/a%00b", Route::Nothing),

@@ -203,6 +203,18 @@ impl Gateway {
         served
     }
 
+    /// A model that is served, by its name or by a pattern, and that a caller may use.
+    #[must_use]
+    pub fn model(&self, principal: &Principal, name: &str) -> Option<ServedModel> {
+        let mut members = self.shared.routes.members.iter();
+        let member = members.find(|member| member.serves(name).is_some())?;
+        principal.may_use(name).then(|| ServedModel {
+            name: name.to_owned(),
+            upstream: member.name().to_owned(),
+            dialects: member.upstream.descriptor().dialects.clone(),
+        })
+    }
+
     /// The upstreams, with how they are.
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {

@@ -125,7 +125,7 @@ impl Member {
     }
 
     /// The vendor's name for a model, where the upstream serves it.
-    fn serves<'m>(&'m self, model: &'m str) -> Option<&'m str> {
+    pub(crate) fn serves<'m>(&'m self, model: &'m str) -> Option<&'m str> {
         match self.rules.aliases.get(model) {
             Some(name) => Some(name),
             None => self.models.is_match(model).then_some(model),

@@ -89,13 +89,16 @@ pub fn configured_models(config: &Config) -> Vec<ConfiguredModel<'_>> {
     models
 }
 
-/// The first model that is served by a name, and not by a pattern.
+/// The first model of an upstream that is served by a name, and not by a pattern; the embedded one where
+/// there is no upstream.
 #[must_use]
-pub fn first_configured_model(config: &Config) -> &str {
-    let names = configured_models(config)
-        .into_iter()
-        .map(|model| model.name);
-    names.into_iter().find(is_plain).unwrap_or(MOCK)
+pub fn first_configured_model(config: &Config) -> Option<&str> {
+    if config.upstreams.is_empty() {
+        return Some(MOCK);
+    }
+    let models = configured_models(config).into_iter();
+    let names = models.filter(|model| model.upstream != MOCK);
+    names.map(|model| model.name).find(is_plain)
 }
 
 fn is_plain(name: &&str) -> bool {

@@ -196,3 +196,87 @@ fn b26_only_one_version_of_http_is_spoken() {
     let reply = lab.raw(raw.as_bytes());
     assert_ne!(reply.status, 101, "{reply:?}");
 }
+
+/// A4: a page that is listed can use the server from a browser; no other hears that it could.
+#[test]
+fn a4_listed_pages_are_told_that_they_may() {
+    let vendor = FakeVendor::start(answer(Dialect::OpenAi)).expect("a vendor");
+    let up = upstream(Dialect::OpenAi, &vendor);
+    let listed = "https://console.example";
+    let lab = Lab::start_with(&[("up", up)], |_, options| {
+        options.allowed_origins = vec![listed.to_owned()];
+    });
+    let preflight = |origin: &str| {
+        let raw = format!(
+            "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\norigin: {origin}\r\n\
+             access-control-request-method: POST\r\nconnection: close\r\n\
+             access-control-request-headers: authorization, content-type\r\n\r\n"
+        );
+        lab.raw(raw.as_bytes())
+    };
+    let allowed = preflight(listed);
+    assert_eq!(allowed.status, 204, "{}", allowed.head);
+    assert_eq!(allowed.header("access-control-allow-origin"), Some(listed));
+    let headers = allowed.header("access-control-allow-headers");
+    assert_eq!(headers, Some("authorization, content-type"));
+    let body = request(Dialect::OpenAi, "m", false);
+    let ask = |headers: &str| lab.post_as(KEY, "/v1/chat/completions", &body, headers);
+    let shared = ask(&format!("origin: {listed}\r\n"));
+    assert_eq!(shared.status, 200, "{}", shared.text());
+    assert_eq!(shared.header("access-control-allow-origin"), Some(listed));
+    for (reply, status) in [
+        (preflight("https://evil.example"), 403),
+        (ask("origin: https://evil.example\r\n"), 403),
+        (ask("origin: http://localhost\r\n"), 200),
+        (ask(""), 200),
+    ] {
+        assert_eq!(reply.status, status, "{}", reply.head);
+        let told = reply.head.to_ascii_lowercase();
+        assert!(!told.contains("access-control"), "{told}");
+    }
+}
+
+/// Models are listed in the words of whoever asks, and found by the patterns that serve them.
+#[test]
+fn models_are_told_in_the_words_of_the_address() {
+    let vendor = FakeVendor::start(answer(Dialect::OpenAi)).expect("a vendor");
+    let mut up = upstream(Dialect::OpenAi, &vendor);
+    up.models = vec!["gpt-4o".to_owned(), "o3-*".to_owned()];
+    let lab = Lab::start(&[("up", up)]);
+    for (path, place) in [
+        ("/v1/models", "/data/0/object"),
+        ("/openai/v1/models", "/data/0/object"),
+        ("/anthropic/v1/models", "/data/0/display_name"),
+        ("/v1beta/models", "/models/0/supportedGenerationMethods"),
+        ("/genai/v1/models", "/models/0/supportedGenerationMethods"),
+        ("/v1/models/o3-mini", "/object"),
+        ("/anthropic/v1/models/o3-mini", "/display_name"),
+    ] {
+        let reply = lab.get(path);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        assert!(
+            reply.json().pointer(place).is_some(),
+            "{path}: {}",
+            reply.text()
+        );
+    }
+    for (path, place) in [
+        ("/v1/models/unknown", "/error/type"),
+        ("/anthropic/v1/models/unknown", "/type"),
+        ("/v1beta/models/unknown", "/error/status"),
+        ("/v1/messages/batches", "/type"),
+        ("/v1beta/models/x:embedContent", "/error/status"),
+    ] {
+        let reply = lab.get(path);
+        assert!(reply.status >= 400, "{path}");
+        assert!(
+            reply.json().pointer(place).is_some(),
+            "{path}: {}",
+            reply.text()
+        );
+    }
+    let by_query = format!(
+        "GET /genai/v1/models?key={KEY} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    );
+    assert_eq!(lab.raw(by_query.as_bytes()).status, 200);
+}

@@ -12,6 +12,7 @@ mod render;
 mod session;
 mod text;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use abp_error::{AbpError, ExitStatus};
@@ -88,5 +89,7 @@ fn start_logging(global: &GlobalArgs) {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_writer(std::io::stderr)
+        // A file is read by programs, too.
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
 }

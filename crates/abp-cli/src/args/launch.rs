@@ -19,8 +19,8 @@ The exit status is the agent's.")]
 pub(crate) struct LaunchArgs {
     /// The agent.
     pub(crate) agent: Agent,
-    /// The model to ask for [default: the agent's own choice or, where it has none, the first that is
-    /// served].
+    /// The model to ask for [default: the agent's own choice or, where it has none, the first that an
+    /// upstream serves by name].
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// The gateway, where it is another one than that of this configuration.
@@ -30,7 +30,7 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "ADDR", env = "ABP_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
     /// A key of the gateway, instead of one that is made for this launch.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = LIMITS)]
     pub(crate) key_file: Option<PathBuf>,
     /// What to do where the upstream cannot take all that the agent asks for.
     #[arg(long, value_name = "WHAT", default_value = "label")]
@@ -44,6 +44,16 @@ pub(crate) struct LaunchArgs {
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) args: Vec<OsString>,
 }
+
+/// What is said of a key that is made, and cannot be said of one that is there.
+const LIMITS: [&str; 6] = [
+    "models",
+    "rpm",
+    "tpm",
+    "budget_usd",
+    "token_budget",
+    "max_output_tokens",
+];
 
 /// An agent that can be pointed at a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

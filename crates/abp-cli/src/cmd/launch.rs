@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use abp_config::Config;
 use abp_error::{AbpError, ErrorCode};
 use abp_store::Store;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::agent::{Setup, Target};
+use self::agent::{OwnFiles, Setup, Target};
 use self::place::Place;
 use crate::args::{Agent, GlobalArgs, LaunchArgs};
 use crate::cmd::keys::{MadeKey, make};
@@ -40,10 +41,11 @@ pub(crate) fn run(
         return Ok(0);
     }
     let program = on_search_path(args.agent.program()).ok_or_else(|| not_installed(args.agent))?;
+    let model = model(args, session.config())?;
     block_on(async {
         let store = session.store().await?;
         let key = Key::of(args, &store).await?;
-        let ended = with_gateway(args, &session, &key, &program).await;
+        let ended = with_gateway(args, &session, &key, model, &program).await;
         key.give_back(&store).await;
         store.close().await;
         ended
@@ -54,6 +56,7 @@ async fn with_gateway(
     args: &LaunchArgs,
     session: &Session,
     key: &Key,
+    model: Option<&str>,
     program: &Path,
 ) -> Result<u8, AbpError> {
     let config = session.config();
@@ -62,11 +65,15 @@ async fn with_gateway(
         .prefix("abp-launch-")
         .tempdir()
         .map_err(|error| unusable("a temporary directory", error))?;
+    let own = match args.agent {
+        Agent::Gemini => OwnFiles::of_gemini(),
+        _ => OwnFiles::default(),
+    };
     let setup = args.agent.setup(&Target {
         base: place.base(),
         key: key.secret(),
-        model: args.model.as_deref(),
-        any_model: first_configured_model(config),
+        model,
+        own: &own,
         on_loss: args.on_loss,
         directory: directory.path(),
     });
@@ -76,6 +83,24 @@ async fn with_gateway(
     };
     place.leave().await;
     ended
+}
+
+/// The model to ask for: the one that was chosen or, for agents that have none of their own, the first
+/// that is served by name.
+fn model<'a>(args: &'a LaunchArgs, config: &'a Config) -> Result<Option<&'a str>, AbpError> {
+    if args.model.is_some() || !args.agent.needs_model() {
+        return Ok(args.model.as_deref());
+    }
+    // What another gateway serves is not known here.
+    let served = first_configured_model(config).filter(|_| args.base_url.is_none());
+    served.map(Some).ok_or_else(|| {
+        let message = format!(
+            "{} has no model of its own choice, and none is served by a plain name: say with --model \
+             which one to ask for",
+            args.agent.program()
+        );
+        AbpError::new(ErrorCode::ConfigInvalid, message)
+    })
 }
 
 /// The key that the agent gets.
@@ -94,8 +119,10 @@ impl Key {
                 .await
                 .map(Self::Made);
         };
-        let key = std::fs::read_to_string(file)
-            .map_err(|error| unusable(&file.display().to_string(), error))?;
+        let key = std::fs::read_to_string(file).map_err(|error| {
+            let message = format!("--key-file {} cannot be read", file.display());
+            AbpError::new(ErrorCode::ConfigInvalid, message).with_source(error)
+        })?;
         Ok(Self::Given(SecretString::from(key.trim())))
     }
 
@@ -217,8 +244,8 @@ fn print(
     let setup = args.agent.setup(&Target {
         base: &expected.base,
         key: "KEY",
-        model: args.model.as_deref(),
-        any_model: first_configured_model(session.config()),
+        model: model(args, session.config())?,
+        own: &OwnFiles::default(),
         on_loss: args.on_loss,
         directory: Path::new("DIRECTORY"),
     });
@@ -243,6 +270,11 @@ fn print(
     let note = |text: &str| format!("{DIM}# {text}{DIM:#}");
     output.line(&note(expected.describe()));
     output.line(&note("KEY is made for each launch, and so is DIRECTORY"));
+    if args.agent == Agent::Gemini {
+        output.line(&note(
+            "your own settings, trusted folders and GEMINI.md are copied there, too",
+        ));
+    }
     for (name, value) in &setup.set {
         output.line(&format!("export {name}={}", for_shell(value)));
     }

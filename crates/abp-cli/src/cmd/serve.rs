@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{GlobalArgs, ServeArgs};
+use crate::gateway::reachable;
 use crate::output::{DIM, Output, STRONG};
 use crate::session::{Session, block_on};
 
@@ -86,7 +87,7 @@ struct Started<'s> {
 impl Started<'_> {
     fn tell(&self, output: &mut Output) -> Result<(), AbpError> {
         let scheme = if self.secure { "https" } else { "http" };
-        let base = format!("{scheme}://{}", self.address);
+        let base = format!("{scheme}://{}", reachable(self.address));
         if output.is_json() {
             return output.json(&json!({
                 "listening": base,

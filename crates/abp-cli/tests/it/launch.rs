@@ -206,7 +206,14 @@ fn a_gateway_that_runs_is_used_where_it_knows_our_keys() {
     within_a_second(|| (served.say(&key, "hello").0 == 401).then_some(()));
     assert_eq!(agents.keys()[0]["budget_usd"], 1.0);
     assert_ne!(launched(&["--state-dir", "elsewhere"]).0, served.base);
-    let by_name = ["--state-dir", "elsewhere", "--base-url", &served.base];
+    let by_name = [
+        "--model",
+        "mock",
+        "--state-dir",
+        "elsewhere",
+        "--base-url",
+        &served.base,
+    ];
     let with_key = ["--key-file", ".agent-backplane/gateway.key"];
     let (base, key) = launched(&[&by_name[..], &with_key].concat());
     assert_eq!((&base, &key), (&served.base, &served.key));
@@ -214,7 +221,13 @@ fn a_gateway_that_runs_is_used_where_it_knows_our_keys() {
     let ran = Ran::new(ran.unwrap());
     assert_eq!(ran.status, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("--key-file"), "{}", ran.stderr);
-    let nobody = ["kimi", "--base-url", "http://127.0.0.1:1"];
+    let nobody = [
+        "kimi",
+        "--model",
+        "mock",
+        "--base-url",
+        "http://127.0.0.1:1",
+    ];
     let ran = Ran::new(agents.command(&nobody).output().unwrap());
     assert_eq!(ran.status, 6, "{}", ran.stderr);
 }
@@ -272,4 +285,89 @@ fn print_starts_and_makes_nothing() {
     let told: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(told["gateway"], "embedded");
     assert_eq!(told["set"]["ABP_LAUNCH_KEY"], "KEY");
+}
+
+#[test]
+fn what_cannot_be_known_is_asked_for() {
+    let agents = Agents::new();
+    agents.desk.write(
+        "patterns.toml",
+        "[upstreams.vendor]\ndialect = \"claude\"\nbase_url = \"http://127.0.0.1:1\"\nmodels = [\"claude-*\"]\n",
+    );
+    agents.desk.write("wrong.key", "abp_0123456789abcdef0123");
+    let cases: [(&[&str], u8, &str); 5] = [
+        (
+            &["opencode", "--print", "--config", "patterns.toml"],
+            2,
+            "say with --model",
+        ),
+        (
+            &["kimi", "--print", "--base-url", "http://127.0.0.1:1"],
+            2,
+            "say with --model",
+        ),
+        (
+            &["codex", "--key-file", "absent.key"],
+            2,
+            "--key-file absent.key cannot be read",
+        ),
+        (
+            &["codex", "--key-file", "wrong.key"],
+            4,
+            "do not include it",
+        ),
+        (
+            &["codex", "--key-file", "wrong.key", "--budget-usd", "2"],
+            2,
+            "cannot be used with",
+        ),
+    ];
+    for (arguments, status, told) in cases {
+        let ran = Ran::new(agents.command(arguments).output().unwrap());
+        let place = format!("{arguments:?}: {} {}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(told), "{place}");
+        assert_eq!(ran.status, i32::from(status), "{place}");
+        assert!(!agents.desk.path("started").exists(), "{place}");
+    }
+    let chosen = [
+        "opencode",
+        "--print",
+        "--config",
+        "patterns.toml",
+        "--model",
+        "claude-x",
+    ];
+    let ran = Ran::new(agents.command(&chosen).output().unwrap());
+    assert!(
+        ran.stdout.contains("abp/claude-x"),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
+}
+
+/// Gemini CLI looks for everything in one directory: what the user has there comes along.
+#[test]
+fn gemini_keeps_what_its_user_set_up() {
+    let agents = Agents::new();
+    std::fs::create_dir_all(agents.desk.path("home/.gemini")).unwrap();
+    agents.desk.write(
+        "home/.gemini/settings.json",
+        r#"{"mcpServers":{"mine":{"command":"x"}},"security":{"auth":{"selectedType":"oauth-personal"},"other":1}}"#,
+    );
+    agents.desk.write("home/.gemini/trustedFolders.json", "{}");
+    let before = std::fs::read(agents.desk.path("home/.gemini/settings.json")).unwrap();
+    let mut command = agents.command(&["gemini"]);
+    command.env("HOME", agents.desk.path("home"));
+    let (child, given) = agents.start(command);
+    let settings = &given.settings;
+    assert_eq!(settings["mcpServers"]["mine"]["command"], "x", "{settings}");
+    assert_eq!(settings["security"]["other"], 1, "{settings}");
+    let auth = &settings["security"]["auth"]["selectedType"];
+    assert_eq!(auth, "gemini-api-key", "{settings}");
+    let home = std::path::PathBuf::from(&given.environment["GEMINI_CLI_HOME"]);
+    assert!(home.join(".gemini/trustedFolders.json").exists());
+    agents.end(child);
+    let after = std::fs::read(agents.desk.path("home/.gemini/settings.json")).unwrap();
+    assert_eq!(before, after);
 }

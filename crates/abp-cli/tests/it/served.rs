@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
@@ -21,11 +21,12 @@ impl Served {
     /// Serves the desk's state directory on a free port.
     pub(crate) fn start(desk: &Desk, more: &[&str]) -> Self {
         let serve = ["serve", "--listen", "127.0.0.1:0", "--json"];
-        let mut child = desk
-            .command(&[&serve, more].concat())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(&mut desk.command(&[&serve, more].concat()))
+    }
+
+    /// Starts a command that serves and tells where as JSON.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut told = serde_json::Deserializer::from_reader(child.stdout.take().unwrap());
         let told = Value::deserialize(&mut told).unwrap();
         let text = |name: &str| told[name].as_str().unwrap().to_owned();
@@ -34,6 +35,11 @@ impl Served {
             base: text("listening"),
             key: text("key"),
         }
+    }
+
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Asks it to stop.

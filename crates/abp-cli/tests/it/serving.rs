@@ -145,3 +145,73 @@ fn a_request_to_stop_lets_answers_end() {
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert!(served.wait().success());
 }
+
+/// A6, A13, A15, B13: a server shows its keys to nobody, leaves no memory behind, and its log has one line
+/// for each thing that happens, whatever callers and vendors say.
+#[test]
+fn a6_a13_a15_b13_what_a_server_shows_of_itself() {
+    const VENDOR_KEY: &str = "sk-canary-of-the-vendor";
+    let desk = Desk::new();
+    let unwell = format!(
+        r#"{{"error":{{"message":"\u001b[31mred\r\nforged line {VENDOR_KEY}","type":"x"}}}}"#
+    );
+    let vendor = FakeVendor::start(Reply::json(unwell).status(503)).unwrap();
+    let gone = FakeVendor::start(Reply::json("{}")).unwrap();
+    let nobody = gone.url("/v1");
+    drop(gone);
+    desk.write("vendor.key", VENDOR_KEY);
+    desk.write(
+        "noisy.toml",
+        format!(
+            "log_level = \"trace\"\nstate_dir = {:?}\n\
+             [upstreams.unwell]\ndialect = \"openai\"\nbase_url = \"{}\"\napi_key_file = {:?}\nmodels = [\"unwell*\"]\n\
+             [upstreams.gone]\ndialect = \"openai\"\nbase_url = \"{nobody}\"\napi_key_file = {:?}\nmodels = [\"gone*\"]\n",
+            desk.path(".agent-backplane"),
+            vendor.url("/v1"),
+            desk.path("vendor.key"),
+            desk.path("vendor.key"),
+        ),
+    );
+    let log = desk.path("log");
+    let mut command = desk.command(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--config",
+        "noisy.toml",
+    ]);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let mut served = Served::spawn(&mut command);
+    let key = served.key.clone();
+    for model in ["unwell", "gone\u{1b}[31m\r\nforged line", "nobody\u{7}"] {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "x"}]});
+        let (status, told) = post(&served.base, &key, &body);
+        assert!(status >= 400, "{told}");
+        assert!(!told.to_string().contains(VENDOR_KEY), "{told}");
+    }
+    let wrong = format!("{key}x");
+    assert_eq!(post(&served.base, &wrong, &json!({})).0, 401);
+    let of_process = |name: &str| {
+        let path = format!("/proc/{}/{name}", served.id());
+        String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
+    };
+    assert!(!of_process("cmdline").contains(&key));
+    let limits = of_process("limits");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let words: Vec<_> = core.unwrap().split_whitespace().collect();
+    assert_eq!(words[4..6], ["0", "0"], "{limits}");
+    served.terminate();
+    assert!(served.wait().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("no answer"), "the failure is logged: {log}");
+    for secret in [VENDOR_KEY, &key] {
+        assert!(!log.contains(secret), "{log}");
+    }
+    let control = |letter: char| letter.is_control() && letter != '\n';
+    assert!(!log.contains(control), "{}", log.escape_debug());
+    let forged = log.lines().find(|line| line.starts_with("forged"));
+    assert_eq!(forged, None, "{log}");
+}

@@ -76,6 +76,9 @@ fn key_file(config: &Config) -> Check {
     Check::new("gateway key", status, detail)
 }
 
+/// The most that is read of what a vendor says.
+const LONGEST_ERROR: usize = 1 << 20;
+
 /// Asks a vendor nothing, the way it is asked everything: whoever answers, whatever it says, can be
 /// reached, and says what it thinks of the key.
 async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
@@ -89,15 +92,21 @@ async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
     let place = &config.base_url;
     let (status, detail) = match asked {
         Err(error) => (Status::Failed, format!("{place}: {}", error.message())),
-        Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+        Ok((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _)) => {
+            (Status::Failed, format!("{place} does not take {key}"))
+        }
+        // Google has no status of its own for that.
+        Ok((StatusCode::BAD_REQUEST, told)) if told.contains("API_KEY_INVALID") => {
             (Status::Failed, format!("{place} does not take {key}"))
         }
         // Gemini's address names a model, which is not there either.
-        Ok(StatusCode::NOT_FOUND) if config.dialect.family() != WireFamily::GenerateContent => {
+        Ok((StatusCode::NOT_FOUND, _))
+            if config.dialect.family() != WireFamily::GenerateContent =>
+        {
             let detail = format!("{place} answers 404: is it the right address?");
             (Status::Warning, detail)
         }
-        Ok(status) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+        Ok((status, _)) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             (Status::Warning, format!("{place} answers {status}"))
         }
         Ok(_) => (Status::Ok, format!("{place} answers, with {key}")),
@@ -105,7 +114,7 @@ async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
     Check::new(format!("upstream {name}"), status, detail)
 }
 
-async fn ask(name: &str, config: &UpstreamConfig) -> Result<StatusCode, AbpError> {
+async fn ask(name: &str, config: &UpstreamConfig) -> Result<(StatusCode, String), AbpError> {
     let call = ModelCall {
         dialect: config.dialect,
         operation: ModelOperation::Generate { stream: false },
@@ -114,5 +123,7 @@ async fn ask(name: &str, config: &UpstreamConfig) -> Result<StatusCode, AbpError
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
     };
-    Ok(http_upstream(name, config)?.send(call).await?.status)
+    let reply = http_upstream(name, config)?.send(call).await?;
+    let told = reply.body.collect(LONGEST_ERROR).await?;
+    Ok((reply.status, String::from_utf8_lossy(&told).into_owned()))
 }

@@ -16,22 +16,49 @@ const CODEX_KEY: &str = "ABP_LAUNCH_KEY";
 const PROVIDER: &str = "abp";
 
 /// What an agent has to know.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Target<'t> {
     /// The gateway's address, without a path.
     pub(super) base: &'t str,
     pub(super) key: &'t str,
     /// The model, where one was chosen.
     pub(super) model: Option<&'t str>,
-    /// The model of an agent that cannot do without a choice.
-    pub(super) any_model: &'t str,
+    /// What the user has set up for the agent, where it has to be told again.
+    pub(super) own: &'t OwnFiles,
     pub(super) on_loss: OnLoss,
     /// A directory of this launch alone.
     pub(super) directory: &'t Path,
 }
 
+/// Files of the user's that an agent does not look for once it has a directory of its own.
+#[derive(Default)]
+pub(super) struct OwnFiles {
+    pub(super) settings: Option<serde_json::Value>,
+    pub(super) trusted_folders: Option<String>,
+    pub(super) memory: Option<String>,
+}
+
+impl OwnFiles {
+    /// What Gemini CLI has of the user's; what cannot be read is as good as absent.
+    pub(super) fn of_gemini() -> Self {
+        let home = ["GEMINI_CLI_HOME", "HOME"]
+            .into_iter()
+            .find_map(std::env::var_os);
+        let Some(home) = home else {
+            return Self::default();
+        };
+        let directory = Path::new(&home).join(".gemini");
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+        Self {
+            settings: read("settings.json").and_then(|text| serde_json::from_str(&text).ok()),
+            trusted_folders: read("trustedFolders.json"),
+            memory: read("GEMINI.md"),
+        }
+    }
+}
+
 /// What an agent is given.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Setup {
     /// Variables that are set.
     pub(super) set: Vec<(&'static str, String)>,
@@ -52,6 +79,14 @@ impl Agent {
             Self::Copilot => "copilot",
             Self::Kimi => "kimi",
             Self::Opencode => "opencode",
+        }
+    }
+
+    /// Whether it has no model of its own choice.
+    pub(super) const fn needs_model(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::Gemini => false,
+            Self::Copilot | Self::Kimi | Self::Opencode => true,
         }
     }
 
@@ -96,9 +131,9 @@ impl Target<'_> {
         format!("x-abp-on-loss: {}", self.on_loss())
     }
 
-    /// The model that was chosen, or else any.
+    /// The model of an agent that cannot do without one.
     fn needed_model(&self) -> String {
-        self.model.unwrap_or(self.any_model).to_owned()
+        self.model.unwrap_or_default().to_owned()
     }
 
     fn file(&self, name: &str) -> String {
@@ -166,9 +201,36 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Gemini CLI lets only its settings choose between a login and a key, so it gets settings of its own.
+/// Gemini CLI lets only its settings choose between a login and a key, so it gets settings of its own:
+/// those of the user, with that choice, and beside them the folders and the memory that it would not find.
 fn gemini(target: &Target<'_>) -> Setup {
-    let settings = json!({ "security": { "auth": { "selectedType": "gemini-api-key" } } });
+    let own = target.own;
+    let mut settings = match &own.settings {
+        Some(settings) if settings.is_object() => settings.clone(),
+        _ => json!({}),
+    };
+    for place in ["/security", "/security/auth"] {
+        let (above, name) = place.rsplit_once('/').unwrap_or_default();
+        let above = settings
+            .pointer_mut(above)
+            .and_then(|above| above.as_object_mut());
+        if let Some(above) = above
+            && !above.get(name).is_some_and(serde_json::Value::is_object)
+        {
+            above.insert(name.to_owned(), json!({}));
+        }
+    }
+    settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
+    let mut files = vec![(".gemini/settings.json", format!("{settings:#}\n"))];
+    let others = [
+        (".gemini/trustedFolders.json", &own.trusted_folders),
+        (".gemini/GEMINI.md", &own.memory),
+    ];
+    files.extend(
+        others
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, text.clone()?))),
+    );
     let mut set = vec![
         ("GEMINI_CLI_HOME", target.directory.display().to_string()),
         ("GOOGLE_GEMINI_BASE_URL", target.base.to_owned()),
@@ -183,7 +245,7 @@ fn gemini(target: &Target<'_>) -> Setup {
             "GOOGLE_GENAI_USE_GCA",
             "GOOGLE_GENAI_USE_VERTEXAI",
         ],
-        files: vec![(".gemini/settings.json", format!("{settings:#}\n"))],
+        files,
         ..Setup::default()
     }
 }

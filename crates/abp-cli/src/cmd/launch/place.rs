@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use abp_config::Config;
 use abp_daemon::{Server, gateway, harden, operator_key, operator_key_file, server_options};
 use abp_error::{AbpError, ErrorCode};
-use abp_gateway::key_hash;
+use abp_gateway::{current_time, key_hash};
 use secrecy::ExposeSecret as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -42,7 +42,7 @@ impl Place {
             let base = format!("http://{address}");
             return Ok(Self::Running { base });
         }
-        embedded(config).await
+        embedded(args, config, key).await
     }
 
     pub(super) fn base(&self) -> &str {
@@ -157,12 +157,27 @@ async fn named(
 }
 
 /// A gateway of this process, for this machine alone.
-async fn embedded(config: &Config) -> Result<Place, AbpError> {
+async fn embedded(args: &LaunchArgs, config: &Config, key: &str) -> Result<Place, AbpError> {
+    let given = key;
     harden();
     let gateway = gateway(config).await?;
     let key = operator_key(&operator_key_file(config))?;
     let operator = key_hash(key.expose_secret().as_bytes());
     gateway.reload_keys(Some(operator)).await?;
+    if let Some(file) = &args.key_file
+        && gateway
+            .keys()
+            .find(given.as_bytes(), current_time())
+            .is_err()
+    {
+        let message = format!(
+            "no gateway that runs at {} takes the key in {}, and the keys in {} do not include it",
+            configured(args, config),
+            file.display(),
+            config.state_dir.display()
+        );
+        return Err(AbpError::new(ErrorCode::Unauthenticated, message));
+    }
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut options = server_options(config, Some(free));
     options.tls = None;

@@ -9,6 +9,7 @@ use abp_backend_core::{
     BoxFuture, ModelBody, ModelCall, ModelReply, Upstream, UpstreamDescriptor, UpstreamError,
 };
 use abp_error::{AbpError, ErrorCode};
+use abp_telemetry::redact;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, Uri};
@@ -191,19 +192,11 @@ impl Upstream for HttpUpstream {
 
     fn without_key(&self, body: Bytes) -> Bytes {
         let Some(key) = &self.key else { return body };
-        let key = key.expose_secret().as_bytes();
-        let mut places = memmem::find_iter(&body, key).peekable();
-        if key.is_empty() || places.peek().is_none() {
+        if memmem::find(&body, key.expose_secret().as_bytes()).is_none() {
             return body;
         }
-        let (mut concealed, mut from) = (Vec::with_capacity(body.len()), 0);
-        for place in places {
-            concealed.extend_from_slice(body.get(from..place).unwrap_or_default());
-            concealed.extend_from_slice(b"[the key]");
-            from = place + key.len();
-        }
-        concealed.extend_from_slice(body.get(from..).unwrap_or_default());
-        Bytes::from(concealed)
+        let text = String::from_utf8_lossy(&body);
+        Bytes::from(redact(&text, std::slice::from_ref(key)).into_owned())
     }
 }
 

@@ -112,7 +112,7 @@ impl App {
                 if !self.is_local {
                     self.admit(&asked, false)?;
                 }
-                Ok(pages::metrics(&self.gateway).into())
+                Ok(pages::metrics(&self.gateway, &asked.parts.headers).into())
             }
             Route::Nothing => Err(nothing()),
             Route::WrongMethod => Err(Refusal::new(

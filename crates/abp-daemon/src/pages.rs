@@ -5,12 +5,13 @@ use std::sync::Arc;
 use abp_dialect::{Dialect, Exchange};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{Answer, CONSUMED, FORWARDED, Gateway, Principal, Refusal, ServedModel};
-use abp_telemetry::{PrometheusExporter, TelemetryExporter as _};
+use abp_telemetry::{JsonExporter, PrometheusExporter, TelemetryExporter};
 use abp_translate::{
     Options, TranslateError, Translation, translate_error, translate_request, translate_response,
     translate_stream,
 };
 use bytes::Bytes;
+use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -53,8 +54,13 @@ pub(crate) fn version() -> Answer {
     body::json(StatusCode::OK, &version)
 }
 
-pub(crate) fn metrics(gateway: &Gateway) -> Answer {
-    let exporter = PrometheusExporter;
+/// What was counted: for Prometheus, or as JSON for those who ask for that.
+pub(crate) fn metrics(gateway: &Gateway, headers: &HeaderMap) -> Answer {
+    let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let exporter: &dyn TelemetryExporter = match accepts {
+        Some(accepts) if accepts.starts_with("application/json") => &JsonExporter,
+        _ => &PrometheusExporter,
+    };
     body::text(exporter.content_type(), exporter.export(&gateway.metrics()))
 }
 

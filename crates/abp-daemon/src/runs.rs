@@ -13,6 +13,7 @@ use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
 use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions, workspace_error};
 use abp_sidecar_sdk::{Place, built_in_hosts, register_sidecars};
+use abp_telemetry::MetricsCollector;
 use uuid::Uuid;
 
 use self::upstreams::{MOCK_BACKEND, UpstreamBackend};
@@ -28,13 +29,25 @@ const DEFAULT_BACKEND: &str = "mock";
 pub struct RunPlane {
     config: Config,
     scripts: Vec<MockScript>,
+    metrics: Option<Arc<MetricsCollector>>,
 }
 
 impl RunPlane {
     /// The plane of a configuration, with scripted backends besides the configured ones.
     #[must_use]
     pub fn new(config: Config, scripts: Vec<MockScript>) -> Self {
-        Self { config, scripts }
+        Self {
+            config,
+            scripts,
+            metrics: None,
+        }
+    }
+
+    /// Counts runs here as they end.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<MetricsCollector>) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     /// The names of backends that need no configuration.
@@ -155,7 +168,11 @@ impl RunPlane {
             tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");
         }
         let runtime = Runtime::new(self.registry_with(&upstreams)?, options);
-        Ok(runtime.with_mcp(run_servers(&self.config)))
+        let runtime = runtime.with_mcp(run_servers(&self.config));
+        Ok(match &self.metrics {
+            Some(metrics) => runtime.with_metrics(Arc::clone(metrics)),
+            None => runtime,
+        })
     }
 
     /// Starts a run: on the backend asked for or the usual one, for the model it asks for or the

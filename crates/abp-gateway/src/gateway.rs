@@ -132,6 +132,12 @@ impl Gateway {
         &self.shared.store
     }
 
+    /// Where it counts, for others who count as well.
+    #[must_use]
+    pub fn collector(&self) -> Arc<MetricsCollector> {
+        Arc::clone(&self.shared.metrics)
+    }
+
     /// What it counted so far.
     #[must_use]
     pub fn metrics(&self) -> MetricsSummary {

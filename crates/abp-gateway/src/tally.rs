@@ -11,8 +11,9 @@ use abp_core::{ExecutionMode, MicroUsd, ModelPrice, Outcome, Timestamp, UsageNor
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
-use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass};
+use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass, TelemetrySpan};
 use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
@@ -66,6 +67,7 @@ pub(crate) struct Tally {
     delivered: Sha256,
     /// What was given to the caller is not only what came.
     own: bool,
+    span: Option<TelemetrySpan>,
 }
 
 impl Tally {
@@ -130,6 +132,7 @@ impl Tally {
             received: Sha256::new(),
             delivered: Sha256::new(),
             own: false,
+            span: TelemetrySpan::is_heard().then(|| TelemetrySpan::start("exchange")),
         })
     }
 
@@ -297,6 +300,7 @@ impl Tally {
         record.cost_is_estimate = estimated;
         record.ledger = self.shared.ledgers.keep(&self.told, &self.shared.log);
         permit.record(record);
+        self.tell();
         drop(self.in_flight.take());
         self.count(&usage);
         let tokens = tokens(&usage);
@@ -305,6 +309,23 @@ impl Tally {
         let run_id = self.record.run_id;
         self.shared
             .settle(&self.principal, run_id, self.reserved, cost, tokens);
+    }
+
+    /// Tells the log of the exchange, where anybody reads that.
+    fn tell(&mut self) {
+        let Some(mut span) = self.span.take() else {
+            return;
+        };
+        let record = &self.record;
+        span.set("run_id", record.run_id.to_string());
+        span.set("key", record.principal.as_str());
+        span.set("model", record.model_asked.as_str());
+        span.set("upstream", record.upstream.as_str());
+        span.set("mode", json!(record.mode));
+        span.set("status", record.status);
+        span.set("outcome", json!(record.outcome));
+        span.set("input_tokens", record.usage.input_tokens);
+        span.set("output_tokens", record.usage.output_tokens);
     }
 
     fn count(&self, usage: &UsageNormalized) {

@@ -18,6 +18,7 @@ use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::PolicyEngine;
 use abp_store::Store;
+use abp_telemetry::MetricsCollector;
 use abp_workspace::{StageProgress, WorkspaceManager};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ pub(crate) struct Accepted {
     pub(crate) policy: PolicyEngine,
     pub(crate) meter: Meter,
     pub(crate) mcp: Option<McpGrant>,
+    pub(crate) metrics: Option<Arc<MetricsCollector>>,
     pub(crate) options: RunOptions,
     pub(crate) runtime: Arc<RuntimeOptions>,
     pub(crate) store: Store,

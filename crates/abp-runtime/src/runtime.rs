@@ -14,6 +14,7 @@ use abp_policy::PolicyEngine;
 use abp_receipt::Hash;
 use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
 use abp_stream::Redactor;
+use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::WorkspaceManager;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -61,6 +62,7 @@ pub struct Runtime {
     options: Arc<RuntimeOptions>,
     store: Arc<OnceCell<Store>>,
     mcp: Option<McpServers>,
+    metrics: Option<Arc<MetricsCollector>>,
 }
 
 impl Runtime {
@@ -75,6 +77,7 @@ impl Runtime {
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
             mcp: None,
+            metrics: None,
         }
     }
 
@@ -82,6 +85,13 @@ impl Runtime {
     #[must_use]
     pub fn with_mcp(mut self, servers: McpServers) -> Self {
         self.mcp = Some(servers);
+        self
+    }
+
+    /// Counts runs here as they end.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<MetricsCollector>) -> Self {
+        self.metrics = Some(metrics);
         self
     }
 
@@ -253,6 +263,7 @@ impl Runtime {
             policy,
             meter,
             mcp,
+            metrics: self.metrics.clone(),
             options,
             runtime: Arc::clone(&self.options),
             store: self.store().await?.clone(),
@@ -314,7 +325,20 @@ fn start(accepted: Accepted) -> RunHandle {
     let (cancel, signal) = cancellation();
     let (sender, events) = event_queue();
     let staging = Arc::clone(&accepted.staging);
-    let task = tokio::spawn(supervise(accepted, signal, sender));
+    let metrics = accepted.metrics.clone();
+    let task = tokio::spawn(async move {
+        let mut span = TelemetrySpan::start("run");
+        span.set("run_id", run_id.to_string());
+        let receipt = supervise(accepted, signal, sender).await;
+        if let Ok(receipt) = &receipt {
+            span.set("backend", receipt.backend.id.as_str());
+            span.set("outcome", serde_json::json!(receipt.outcome));
+            if let Some(metrics) = metrics {
+                metrics.record(&RunMetrics::from(receipt));
+            }
+        }
+        receipt
+    });
     RunHandle {
         run_id,
         staging,

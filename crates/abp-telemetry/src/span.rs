@@ -16,6 +16,12 @@ pub struct TelemetrySpan {
 }
 
 impl TelemetrySpan {
+    /// Whether the log takes spans at all; where it does not, none need be started.
+    #[must_use]
+    pub fn is_heard() -> bool {
+        tracing::enabled!(target: "abp.span", tracing::Level::INFO)
+    }
+
     /// The work begins.
     #[must_use]
     pub fn start(name: &'static str) -> Self {

@@ -36,6 +36,7 @@ pub(crate) fn run(
         gateway.reload_keys(Some(operator)).await?;
         let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
         let secure = options.tls.is_some();
+        let runs = runs.with_metrics(gateway.collector());
         let planes = Planes {
             gateway,
             runs: Some(Arc::new(runs)),

@@ -207,6 +207,9 @@ fn a6_a13_a15_b13_what_a_server_shows_of_itself() {
     assert!(served.wait().success());
     let log = std::fs::read_to_string(log).unwrap();
     assert!(log.contains("no answer"), "the failure is logged: {log}");
+    let spans = log.lines().filter(|line| line.contains("abp.span"));
+    let exchanges = spans.filter(|line| line.contains("exchange"));
+    assert_eq!(exchanges.count(), 3, "{log}");
     for secret in [VENDOR_KEY, &key] {
         assert!(!log.contains(secret), "{log}");
     }

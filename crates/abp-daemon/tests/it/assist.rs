@@ -465,3 +465,21 @@ fn agui_events_open_and_close() {
         (&json!("RUN_STARTED"), &json!(Uuid::nil()))
     );
 }
+
+/// Runs are counted beside exchanges, for machines of either kind.
+#[test]
+fn runs_are_counted() {
+    let (lab, _dir) = stage(&story());
+    let before = lab.get("/metrics").text();
+    assert!(!before.contains("backend=\"story\""), "{before}");
+    assert_eq!(assist(&lab, "", &request(&json!({}))).status, 200);
+    let text = lab.get("/metrics").text();
+    let line = r#"abp_runs_total{backend="story",outcome="complete"} 1"#;
+    assert!(text.lines().any(|told| told == line), "{text}");
+    let raw = "GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\
+               connection: close\r\n\r\n";
+    let reply = lab.raw(raw.as_bytes());
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    let told = reply.json().to_string();
+    assert!(told.contains("\"story\""), "{told}");
+}

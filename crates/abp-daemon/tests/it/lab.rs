@@ -84,9 +84,10 @@ impl Lab {
         let (gateway, server, addr) = runtime.block_on(async {
             let gateway = gateway(&config).await.expect("a gateway");
             gateway.reload_keys(Some(operator)).await.expect("keys");
+            let runs = RunPlane::new(config.clone(), Vec::new());
             let planes = Planes {
                 gateway: gateway.clone(),
-                runs: Some(Arc::new(RunPlane::new(config.clone(), Vec::new()))),
+                runs: Some(Arc::new(runs.with_metrics(gateway.collector()))),
             };
             let server = Server::bind(planes, options).await.expect("a server");
             let addr = server.local_addr().expect("an address");

@@ -238,3 +238,35 @@ fn b20_nothing_is_sent_again_once_the_caller_has_part_of_an_answer() {
         assert!(well.requests().is_empty(), "{caller}");
     }
 }
+
+/// A5: a server with a certificate is asked over TLS, and by nobody in the clear.
+#[test]
+fn a5_a_server_with_a_certificate_encrypts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
+    let certified = certified.expect("a certificate");
+    let place = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let cert = place("cert.pem", &certified.cert.pem());
+    let key = place("key.pem", &certified.signing_key.serialize_pem());
+    let vendor = vendor(good());
+    let up = upstream(Dialect::OpenAi, &vendor);
+    let encrypted = Lab::start_with(&[("up", up.clone())], |_, options| {
+        options.tls = Some((cert.clone(), key));
+    });
+    // One gateway asks the other, which is the vendor of the first.
+    let mut outer = up;
+    outer.base_url = format!("https://localhost:{}/v1", encrypted.addr.port());
+    outer.ca_file = Some(cert);
+    outer.api_key_file = Some(place("abp.key", KEY));
+    let lab = lab(&[("outer", outer)]);
+    let reply = lab.ask(Dialect::Claude, "m", false);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(vendor.requests().len(), 1);
+    let plain = encrypted.ask(Dialect::OpenAi, "m", false);
+    assert_eq!(plain.status, 0, "{plain:?}");
+    assert_eq!(vendor.requests().len(), 1);
+}

@@ -125,19 +125,24 @@ pub(crate) fn protocol() -> Answer {
             "response_body": "translated, event by event where it is streamed",
             "keep_alive": "comments while the model is silent; empty lines on Gemini's routes",
             "request_headers_forwarded": ["traceparent", "tracestate"],
+            "request_headers_forwarded_in_the_same_dialect": "as in passthrough, where only the model's \
+                                                              name is another",
         },
         "request_headers_consumed": CONSUMED,
         "response_headers": {
             "x-abp-run-id": "the exchange; its receipt is at /v1/receipts/{run_id}",
             "x-abp-backend": "the upstream that answered",
             "x-abp-mode": "passthrough or mapped",
-            "x-abp-fidelity": "lossless, or lossy;n=COUNT of what changed its meaning in the request and in \
+            "x-abp-fidelity": "lossless, lossy;n=COUNT or, with x-abp-on-loss: label, unsupported;n=COUNT \
+                               of what changed its meaning in the request and in \
                                an answer in one piece; a translated stream ends in a comment that says it \
                                again, with the answer (not on Gemini's routes, whose clients know none)",
             "x-abp-emulated": "what was made up for",
             "x-abp-error": "the code of an error of the gateway itself",
         },
-        "opt_in": { "x-abp-on-loss": "reject: nothing is sent where something would be lost" },
+        "opt_in": { "x-abp-on-loss": "reject: nothing is sent where something would be lost; label: also what \
+                                      the upstream cannot do at all is left out and labelled, instead of \
+                                      being refused" },
         "not_served": ["embeddings", "completions", "batches", "compaction", "websockets"],
     });
     body::json(StatusCode::OK, &page)

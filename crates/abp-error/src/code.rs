@@ -294,8 +294,8 @@ error_codes! {
         "The document is not a valid receipt.",
         "Every problem found is listed.";
     BudgetExceeded = "BUDGET_EXCEEDED", Limit, 402, BudgetExceeded,
-        "The run reached its budget and was stopped.",
-        "Raise --max-budget-usd; the receipt holds what was done until then.";
+        "The run reached its budget and was stopped, or the key's budget has no room for the request.",
+        "Raise --max-budget-usd of the run, or use a key with more left (`abp keys list`); the receipt holds what was done until then.";
     TurnLimitExceeded = "TURN_LIMIT_EXCEEDED", Limit, 402, BudgetExceeded,
         "The run reached its number of turns and was stopped.",
         "Raise --max-turns; the receipt holds what was done until then.";

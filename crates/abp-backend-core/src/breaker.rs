@@ -258,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn whoever_does_not_probe_gives_the_probe_back() {
+        check(
+            "a probe that was not made",
+            &[
+                (0, Bad),
+                (0, Bad),
+                (0, Bad),
+                (5, Allowed),
+                (6, Unmade),
+                (6, Allowed),
+                (6, Refused(5)),
+            ],
+        );
+    }
+
+    #[test]
     fn it_opens_rests_probes_and_closes() {
         check(
             "failures in a row",
@@ -299,18 +315,6 @@ mod tests {
                 (5, Allowed),
                 (9, Refused(1)),
                 (10, Allowed),
-            ],
-        );
-        check(
-            "a probe that was not made",
-            &[
-                (0, Bad),
-                (0, Bad),
-                (0, Bad),
-                (5, Allowed),
-                (6, Unmade),
-                (6, Allowed),
-                (6, Refused(5)),
             ],
         );
         check(

@@ -77,8 +77,6 @@ pub(crate) struct Shared {
     /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
     pub(crate) tasks: Handle,
     keys: CallerKeys,
-    /// Held while keys are read anew: what was read first must not replace what was read later.
-    reading_keys: tokio::sync::Mutex<()>,
     retries: Mutex<RetryBudget>,
     places: Arc<Semaphore>,
 }
@@ -112,7 +110,6 @@ impl Gateway {
                         .with_source(error)
                 })?,
                 keys: CallerKeys::default(),
-                reading_keys: tokio::sync::Mutex::default(),
                 retries: Mutex::new(RetryBudget::new(10, 10)),
                 places: Arc::new(Semaphore::new(settings.max_concurrent)),
                 settings,
@@ -160,7 +157,8 @@ impl Gateway {
     /// # Errors
     /// Fails where the store cannot be read.
     pub async fn reload_keys(&self, operator: Option<[u8; 32]>) -> Result<(), AbpError> {
-        let _alone = self.shared.reading_keys.lock().await;
+        // Read first: the keys are then of this version, or of a later one.
+        let version = self.shared.store.keys_version().await?;
         let records = self.shared.store.api_keys().await?;
         let mut keys: HashMap<[u8; 32], Arc<Principal>> = HashMap::new();
         for record in records.iter().filter(|record| record.revoked_at.is_none()) {
@@ -175,7 +173,7 @@ impl Gateway {
         if let Some(hash) = operator {
             keys.insert(hash, Arc::new(Principal::operator()));
         }
-        self.shared.keys.replace(keys);
+        self.shared.keys.replace(version, keys);
         Ok(())
     }
 

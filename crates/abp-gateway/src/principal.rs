@@ -194,14 +194,33 @@ impl Bucket {
 /// The keys that are valid now, by their hash. A key itself is never kept.
 #[derive(Debug, Default)]
 pub struct CallerKeys {
-    keys: RwLock<Arc<HashMap<[u8; 32], Arc<Principal>>>>,
+    keys: RwLock<Known>,
+}
+
+/// Keys, and how new they are.
+#[derive(Debug, Default)]
+struct Known {
+    version: u64,
+    by_hash: Arc<HashMap<[u8; 32], Arc<Principal>>>,
 }
 
 impl CallerKeys {
-    /// Replaces all keys. A caller whose key stays keeps its counts.
-    pub fn replace(&self, keys: impl IntoIterator<Item = ([u8; 32], Arc<Principal>)>) {
+    /// Replaces all keys, unless newer ones are known: whoever reads them first may be done last.
+    pub fn replace(
+        &self,
+        version: u64,
+        keys: impl IntoIterator<Item = ([u8; 32], Arc<Principal>)>,
+    ) {
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Arc::new(keys.into_iter().collect());
+        if version >= known.version {
+            let by_hash = Arc::new(keys.into_iter().collect());
+            *known = Known { version, by_hash };
+        }
+    }
+
+    fn known(&self) -> Arc<HashMap<[u8; 32], Arc<Principal>>> {
+        let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&known.by_hash)
     }
 
     /// Who has a key. The key is hashed first, so how long looking it up takes says nothing about it.
@@ -210,8 +229,8 @@ impl CallerKeys {
     /// Fails in the same way for a key that never was, was revoked or has expired.
     pub fn find(&self, secret: &[u8], now: Timestamp) -> Result<Arc<Principal>, Refusal> {
         let hash = key_hash(secret);
-        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
-        keys.get(&hash)
+        self.known()
+            .get(&hash)
             .filter(|principal| !principal.has_expired(now))
             .cloned()
             .ok_or_else(|| Refusal::new(ErrorCode::Unauthenticated, "the key is not valid"))
@@ -220,7 +239,7 @@ impl CallerKeys {
     /// Who has the key with this id, where it is still good.
     #[must_use]
     pub fn by_id(&self, id: &str, now: Timestamp) -> Option<Arc<Principal>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.known();
         let mut principals = keys.values();
         let found = principals.find(|principal| principal.id == id)?;
         (!found.has_expired(now)).then(|| Arc::clone(found))
@@ -229,8 +248,7 @@ impl CallerKeys {
     /// Who has the key with this hash.
     #[must_use]
     pub fn by_hash(&self, hash: &[u8; 32]) -> Option<Arc<Principal>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.get(hash).cloned()
+        self.known().get(hash).cloned()
     }
 }
 

@@ -189,11 +189,22 @@ fn doctor(desk: &Desk, variables: &[(&str, &str)]) -> (i32, Vec<(String, String,
     (ran.status, checks.collect())
 }
 
+/// The setting for a key in a file that anybody can read.
+fn open_key(desk: &Desk, key: &str) -> String {
+    desk.write("open.key", key);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(desk.path("open.key"), open).unwrap();
+    format!("api_key_file = {:?}", desk.path("open.key"))
+}
+
 #[test]
 fn the_doctor_asks_every_upstream_and_never_shows_a_key() {
     let (desk, other) = (Desk::new(), Desk::new());
     let served = Served::start(&other, &[]);
     let unwell = FakeVendor::start(Reply::json("{}").status(503)).unwrap();
+    let invalid = r#"{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#;
+    let strict = FakeVendor::start(Reply::json(invalid).status(400)).unwrap();
+    let open_key = open_key(&desk, &served.key);
     let base = &served.base;
     let secure = base.replace("http:", "https:");
     let keyed = "api_key_env = \"GOOD_KEY\"";
@@ -213,6 +224,20 @@ fn the_doctor_asks_every_upstream_and_never_shows_a_key() {
             base.clone(),
             "api_key_env = \"BAD_KEY\"",
             ("failed", "does not take"),
+        ),
+        (
+            "strange-gemini",
+            "gemini",
+            strict.url(""),
+            keyed,
+            ("failed", "does not take"),
+        ),
+        (
+            "open",
+            "claude",
+            base.clone(),
+            &open_key,
+            ("warning", "others can read"),
         ),
         (
             "keyless",

@@ -6,7 +6,7 @@ use abp_dialect::Dialect;
 use abp_testkit::{Cut, ExchangeEnd, FakeVendor, Reply as Vendor, fixture};
 use abp_translate::{StreamSummary, StreamWatch};
 
-use crate::lab::{Lab, Reply, path, request, upstream};
+use crate::lab::{Lab, Reply, upstream};
 
 /// The dialects with routes of their own.
 const CALLERS: [Dialect; 4] = [
@@ -263,16 +263,7 @@ fn b15_a_caller_that_leaves_is_followed_within_a_second() {
         let mut stalled = upstream(target, &vendor);
         stalled.idle_timeout_secs = 60;
         let lab = Lab::start(&[("up", stalled)]);
-        let body = request(caller, "m", true);
-        let mut connection = lab.connect();
-        let raw = format!(
-            "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            path(caller, "m", true),
-            crate::lab::KEY,
-            body.len()
-        );
-        std::io::Write::write_all(&mut connection, raw.as_bytes()).expect("a request");
+        let mut connection = lab.open(crate::lab::KEY, caller, true);
         let mut first = [0_u8; 4096];
         let read = std::io::Read::read(&mut connection, &mut first).expect("an answer");
         let head = String::from_utf8_lossy(&first[..read]).into_owned();

@@ -458,14 +458,7 @@ fn b16_a_slow_reader_gets_everything() {
         FakeVendor::start(Vendor::events(stream.clone()).in_chunks(16384)).expect("a vendor");
     let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
     let before = resident();
-    let body = request(Dialect::OpenAi, "m", true);
-    let mut connection = lab.connect();
-    let raw = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
-         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    connection.write_all(raw.as_bytes()).expect("sent");
+    let mut connection = lab.open(KEY, Dialect::OpenAi, true);
     std::thread::sleep(Duration::from_millis(600));
     let grown = resident().saturating_sub(before);
     assert!(grown < 15 << 10, "{grown} KB for one slow reader");
@@ -482,16 +475,8 @@ fn b16_a_reader_that_stops_is_ended() {
     let vendor = FakeVendor::start(vendor).expect("a vendor");
     for caller in [Dialect::OpenAi, Dialect::Claude] {
         let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
-        let body = request(caller, "m", true);
-        let mut connection = lab.connect();
-        let raw = format!(
-            "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            path(caller, "m", true),
-            body.len()
-        );
         let before = vendor.requests().len();
-        connection.write_all(raw.as_bytes()).expect("sent");
+        let connection = lab.open(KEY, caller, true);
         let ended = vendor.wait_until(|requests| {
             let mut new = requests.iter().skip(before);
             new.any(|request| matches!(request.end, ExchangeEnd::Aborted { .. }))
@@ -512,14 +497,7 @@ fn a_slow_reader_of_a_whole_answer_is_not_idle() {
     let answer = [answer, padding.into_bytes()].concat();
     let vendor = FakeVendor::start(Vendor::json(answer.clone())).expect("a vendor");
     let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
-    let body = request(Dialect::OpenAi, "m", false);
-    let mut connection = lab.connect();
-    let raw = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
-         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    connection.write_all(raw.as_bytes()).expect("sent");
+    let mut connection = lab.open(KEY, Dialect::OpenAi, false);
     let mut all = Vec::new();
     let mut part = vec![0_u8; 1 << 20];
     let begun = Instant::now();

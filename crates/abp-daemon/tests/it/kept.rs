@@ -1,26 +1,19 @@
 //! Answers of Responses that are kept, by their vendor or by the gateway.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::TcpStream;
 
 use abp_dialect::Dialect;
 use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
 use abp_translate::StreamWatch;
 
-use crate::lab::{KEY, Lab, Reply, request, upstream};
+use crate::lab::{KEY, Lab, Reply, upstream};
 
 const PATH: &str = "/v1/responses";
 
 /// Asks for a stream and reads it until it has told of its end. The connection stays open.
 fn read_to_the_end_of_the_answer(lab: &Lab) -> (String, TcpStream) {
-    let body = request(Dialect::Codex, "m", true);
-    let mut connection = lab.connect();
-    let raw = format!(
-        "POST {PATH} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    connection.write_all(raw.as_bytes()).expect("a request");
+    let mut connection = lab.open(KEY, Dialect::Codex, true);
     let (mut read, mut part) = (Vec::new(), [0_u8; 4096]);
     loop {
         let count = connection.read(&mut part).expect("more of the answer");

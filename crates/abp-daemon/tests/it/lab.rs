@@ -133,6 +133,21 @@ impl Lab {
         self.raw(raw.as_bytes())
     }
 
+    /// Asks in a dialect, and leaves the answer to be read.
+    pub(crate) fn open(&self, key: &str, dialect: Dialect, stream: bool) -> TcpStream {
+        let body = request(dialect, "m", stream);
+        let raw = format!(
+            "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{body}",
+            path(dialect, "m", stream),
+            body.len()
+        );
+        let mut connection = self.connect();
+        connection.write_all(raw.as_bytes()).expect("a request");
+        connection
+    }
+
     pub(crate) fn get(&self, path: &str) -> Reply {
         let raw = format!(
             "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\

@@ -1,6 +1,6 @@
 //! What callers pay for, and what they do not.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use abp_core::{MicroUsd, ModelPrice};
@@ -158,15 +158,7 @@ fn who_leaves_before_the_answer_pays_for_the_question() {
 
 /// Asks, and leaves when the first bytes have come, or when the vendor has the question.
 fn leave(lab: &Lab, caller: Dialect, wait: bool) -> Reply {
-    let body = request(caller, "m", wait);
-    let mut connection = lab.connect();
-    let raw = format!(
-        "POST {} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer k\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        path(caller, "m", wait),
-        body.len()
-    );
-    connection.write_all(raw.as_bytes()).expect("a request");
+    let mut connection = lab.open("k", caller, wait);
     let mut first = [0_u8; 4096];
     let mut read = 0;
     if wait {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 
 use abp_backend_core::{ModelCall, ModelOperation, Upstream as _};
 use abp_config::{Config, UpstreamConfig};
@@ -109,9 +110,20 @@ async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
         Ok((status, _)) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             (Status::Warning, format!("{place} answers {status}"))
         }
+        Ok(_) if is_open(&config) => {
+            let detail = format!("{place} answers, with {key}, which others can read");
+            (Status::Warning, detail)
+        }
         Ok(_) => (Status::Ok, format!("{place} answers, with {key}")),
     };
     Check::new(format!("upstream {name}"), status, detail)
+}
+
+/// Whether the file of a vendor's key is for others than its owner, too.
+fn is_open(config: &UpstreamConfig) -> bool {
+    let file = config.api_key_file.as_ref();
+    let metadata = file.and_then(|file| std::fs::metadata(file).ok());
+    metadata.is_some_and(|found| found.permissions().mode() & 0o077 != 0)
 }
 
 async fn ask(name: &str, config: &UpstreamConfig) -> Result<(StatusCode, String), AbpError> {

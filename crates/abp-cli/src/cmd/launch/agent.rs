@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::args::{Agent, OnLoss};
 
@@ -33,7 +33,7 @@ pub(super) struct Target<'t> {
 /// Files of the user's that an agent does not look for once it has a directory of its own.
 #[derive(Default)]
 pub(super) struct OwnFiles {
-    pub(super) settings: Option<serde_json::Value>,
+    pub(super) settings: Option<Map<String, Value>>,
     pub(super) trusted_folders: Option<String>,
     pub(super) memory: Option<String>,
 }
@@ -198,29 +198,20 @@ fn codex(target: &Target<'_>) -> Setup {
 
 /// Text as TOML and JSON both write it.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }
 
 /// Gemini CLI lets only its settings choose between a login and a key, so it gets settings of its own:
 /// those of the user, with that choice, and beside them the folders and the memory that it would not find.
 fn gemini(target: &Target<'_>) -> Setup {
     let own = target.own;
-    let mut settings = match &own.settings {
-        Some(settings) if settings.is_object() => settings.clone(),
-        _ => json!({}),
-    };
-    for place in ["/security", "/security/auth"] {
-        let (above, name) = place.rsplit_once('/').unwrap_or_default();
-        let above = settings
-            .pointer_mut(above)
-            .and_then(|above| above.as_object_mut());
-        if let Some(above) = above
-            && !above.get(name).is_some_and(serde_json::Value::is_object)
-        {
-            above.insert(name.to_owned(), json!({}));
-        }
-    }
-    settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
+    let mut settings = own.settings.clone().unwrap_or_default();
+    let mut security = taken(&mut settings, "security");
+    let mut auth = taken(&mut security, "auth");
+    auth.insert("selectedType".to_owned(), "gemini-api-key".into());
+    security.insert("auth".to_owned(), auth.into());
+    settings.insert("security".to_owned(), security.into());
+    let settings = Value::from(settings);
     let mut files = vec![(".gemini/settings.json", format!("{settings:#}\n"))];
     let others = [
         (".gemini/trustedFolders.json", &own.trusted_folders),
@@ -247,6 +238,14 @@ fn gemini(target: &Target<'_>) -> Setup {
         ],
         files,
         ..Setup::default()
+    }
+}
+
+/// The object under a name; an empty one where there is none.
+fn taken(object: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
+    match object.remove(name) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
     }
 }
 

@@ -218,7 +218,10 @@ impl Tally {
 
     /// What is known of a stream that ends, in whatever way.
     pub(crate) fn streamed(&mut self, summary: &StreamSummary) {
-        self.events = summary.events;
+        // Where the vendor counted to the end, nothing is left to guess.
+        if summary.usage.is_none() || !summary.complete {
+            self.events = summary.events;
+        }
         if let Some(usage) = &summary.usage {
             self.used(usage);
         }

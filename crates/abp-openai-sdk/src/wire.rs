@@ -30,8 +30,9 @@ pub use response_event::{
     ResponseItemEvent, ResponseSnapshot, ResponseStreamEvent, ResponseTextDelta,
 };
 pub use responses::{
-    DeletedResponse, Response, ResponseContent, ResponseFunctionCall, ResponseInput, ResponseItem,
-    ResponseMessage, ResponsePart, ResponseRequest, ResponseStatus, ResponseTool, ResponseUsage,
+    DeletedResponse, InputItemList, InputTokenCount, Response, ResponseContent,
+    ResponseFunctionCall, ResponseInput, ResponseItem, ResponseMessage, ResponsePart,
+    ResponseRequest, ResponseStatus, ResponseTool, ResponseUsage,
 };
 
 /// Members that have no type of their own, by name. They are sent, and kept, as they are.

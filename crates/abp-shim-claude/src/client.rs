@@ -148,16 +148,27 @@ impl Models<'_> {
     pub async fn list(self) -> Result<ApiReply<ModelList>, Error> {
         self.0.models("/models", model_list).await
     }
+
+    /// A model that is served, by its name or by a pattern.
+    ///
+    /// # Errors
+    /// Fails where it is not.
+    pub async fn retrieve(self, name: &str) -> Result<ApiReply<ModelInfo>, Error> {
+        self.0.model(Dialect::Claude, name, model).await
+    }
 }
 
-fn model_list(served: &[ServedModel]) -> ModelList {
-    let model = |model: &ServedModel| ModelInfo {
-        id: model.name.clone(),
-        display_name: model.name.clone(),
+fn model(served: &ServedModel) -> ModelInfo {
+    ModelInfo {
+        id: served.name.clone(),
+        display_name: served.name.clone(),
         // A gateway does not know it.
         created_at: "1970-01-01T00:00:00Z".to_owned(),
         extra: Extra::new(),
-    };
+    }
+}
+
+fn model_list(served: &[ServedModel]) -> ModelList {
     let name = |model: Option<&ServedModel>| model.map(|model| model.name.clone());
     ModelList {
         data: served.iter().map(model).collect(),

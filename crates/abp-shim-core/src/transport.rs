@@ -4,13 +4,15 @@ use std::env;
 use std::sync::Arc;
 
 use abp_backend_core::ModelOperation;
-use abp_gateway::{Ask, Gateway, Principal, ServedModel};
+use abp_dialect::Dialect;
+use abp_error::ErrorCode;
+use abp_gateway::{Ask, Gateway, Principal, Refusal, ServedModel};
 use abp_plan::OnLoss;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::de::DeserializeOwned;
 
-use crate::call::ApiCall;
+use crate::call::{ApiCall, segment};
 use crate::error::{Error, TransportError};
 use crate::http::{Http, HttpForm};
 use crate::reply::{ApiReply, RawReply};
@@ -138,6 +140,38 @@ impl Transport {
             Way::Http(http) => {
                 let body = Bytes::new();
                 let answer = http.send(Method::GET, path, &self.headers, body).await?;
+                RawReply::from(answer).read().await
+            }
+        }
+    }
+
+    /// Asks for a model that is served, by its name or by a pattern, as [`Transport::models`] does.
+    ///
+    /// # Errors
+    /// Fails where it is not served.
+    pub async fn model<T, B>(
+        &self,
+        dialect: Dialect,
+        name: &str,
+        served: impl FnOnce(&ServedModel) -> T,
+    ) -> Result<ApiReply<T>, Error<B>>
+    where
+        T: DeserializeOwned,
+        B: DeserializeOwned,
+    {
+        match &self.way {
+            Way::InProcess { gateway, principal } => match gateway.model(principal, name) {
+                Some(model) => Ok(ApiReply::without_exchange(served(&model))),
+                None => {
+                    let message = format!("no upstream serves the model {name}");
+                    let refusal = Refusal::new(ErrorCode::BackendModelNotFound, message);
+                    RawReply::from(refusal.answer(dialect)).read().await
+                }
+            },
+            Way::Http(http) => {
+                let path = format!("/models/{}", segment(name));
+                let body = Bytes::new();
+                let answer = http.send(Method::GET, &path, &self.headers, body).await?;
                 RawReply::from(answer).read().await
             }
         }

@@ -146,6 +146,23 @@ impl Models<'_> {
     pub async fn list(self) -> Result<ApiReply<ListModelsResponse>, Error> {
         self.0.models("/models", model_list).await
     }
+
+    /// A model that is served, by its name or by a pattern.
+    ///
+    /// # Errors
+    /// Fails where it is not.
+    pub async fn get(self, name: &str) -> Result<ApiReply<Model>, Error> {
+        self.0.model(Dialect::Gemini, bare(name), model).await
+    }
+}
+
+fn model(served: &ServedModel) -> Model {
+    Model {
+        name: format!("{PREFIX}{}", served.name),
+        display_name: served.name.clone(),
+        supported_generation_methods: METHODS.map(str::to_owned).to_vec(),
+        extra: Extra::new(),
+    }
 }
 
 fn bare(model: &str) -> &str {
@@ -166,12 +183,6 @@ fn call(
 }
 
 fn model_list(served: &[ServedModel]) -> ListModelsResponse {
-    let model = |model: &ServedModel| Model {
-        name: format!("{PREFIX}{}", model.name),
-        display_name: model.name.clone(),
-        supported_generation_methods: METHODS.map(str::to_owned).to_vec(),
-        extra: Extra::new(),
-    };
     ListModelsResponse {
         models: served.iter().map(model).collect(),
         next_page_token: None,

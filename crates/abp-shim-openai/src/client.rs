@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abp_openai_sdk::wire::{
-    ChatCompletion, ChatCompletionRequest, DeletedResponse, ErrorResponse, Extra, Model, ModelList,
-    Response, ResponseRequest,
+    ChatCompletion, ChatCompletionRequest, DeletedResponse, ErrorResponse, Extra, InputItemList,
+    InputTokenCount, Model, ModelList, Response, ResponseRequest,
 };
 use abp_shim_core::{
     ApiCall, ApiReply, ApiStream, Dialect, Gateway, HttpForm, KeyHeader, ModelOperation, OnLoss,
@@ -187,10 +187,47 @@ impl Responses<'_> {
         let call = stored(Method::DELETE, id, StoredAction::Delete);
         self.0.call(call).await
     }
+
+    /// Ends an answer that is made in the background.
+    ///
+    /// # Errors
+    /// Fails where there is none.
+    pub async fn cancel(self, id: &str) -> Result<ApiReply<Response>, Error> {
+        let call = stored(Method::POST, id, StoredAction::Cancel);
+        self.0.call(call).await
+    }
+
+    /// What an answer that is kept was an answer to; the last come first.
+    ///
+    /// # Errors
+    /// Fails where there is none.
+    pub async fn input_items(self, id: &str) -> Result<ApiReply<InputItemList>, Error> {
+        let call = stored(Method::GET, id, StoredAction::InputItems);
+        self.0.call(call).await
+    }
+
+    /// Counts the tokens of a request.
+    ///
+    /// # Errors
+    /// Fails where there is no answer.
+    pub async fn count_input_tokens(
+        self,
+        request: ResponseRequest,
+    ) -> Result<ApiReply<InputTokenCount>, Error> {
+        let path = format!("{RESPONSES}/input_tokens");
+        let operation = ModelOperation::CountTokens;
+        let call = ApiCall::post(Dialect::Codex, operation, path, &request)?;
+        self.0.call(call).await
+    }
 }
 
 fn stored(method: Method, id: &str, action: StoredAction) -> ApiCall {
-    let path = format!("{RESPONSES}/{}", segment(id));
+    let end = match action {
+        StoredAction::Get | StoredAction::Delete => "",
+        StoredAction::Cancel => "/cancel",
+        StoredAction::InputItems => "/input_items",
+    };
+    let path = format!("{RESPONSES}/{}{end}", segment(id));
     let id = id.to_owned();
     let operation = ModelOperation::Stored { id, action };
     ApiCall::without_document(method, Dialect::Codex, operation, path)
@@ -208,15 +245,26 @@ impl Models<'_> {
     pub async fn list(self) -> Result<ApiReply<ModelList>, Error> {
         self.0.models("/models", model_list).await
     }
+
+    /// A model that is served, by its name or by a pattern.
+    ///
+    /// # Errors
+    /// Fails where it is not.
+    pub async fn retrieve(self, name: &str) -> Result<ApiReply<Model>, Error> {
+        self.0.model(Dialect::OpenAi, name, model).await
+    }
+}
+
+fn model(served: &ServedModel) -> Model {
+    Model {
+        id: served.name.clone(),
+        created: 0,
+        owned_by: served.upstream.clone(),
+        extra: Extra::new(),
+    }
 }
 
 fn model_list(served: &[ServedModel]) -> ModelList {
-    let model = |model: &ServedModel| Model {
-        id: model.name.clone(),
-        created: 0,
-        owned_by: model.upstream.clone(),
-        extra: Extra::new(),
-    };
     ModelList {
         data: served.iter().map(model).collect(),
         extra: Extra::new(),

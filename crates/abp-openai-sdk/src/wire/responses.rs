@@ -454,6 +454,29 @@ pub struct ResponseUsage {
     pub extra: Extra,
 }
 
+/// What a kept answer was an answer to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InputItemList {
+    /// The items, each in the form its type has.
+    pub data: Vec<serde_json::Value>,
+    /// Whether there are more.
+    #[serde(default)]
+    pub has_more: bool,
+    /// Everything else.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// How long a request is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InputTokenCount {
+    /// In tokens.
+    pub input_tokens: u64,
+    /// Everything else.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
 /// That a kept answer is gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeletedResponse {

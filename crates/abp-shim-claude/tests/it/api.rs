@@ -110,6 +110,8 @@ async fn tokens_and_models() {
         assert_eq!((names, models.has_more), (vec!["mock"], false));
         assert_eq!(models.first_id, models.last_id);
         assert_eq!(models.data[0].created_at, "1970-01-01T00:00:00Z");
+        let one = client.models().retrieve("claude-x").await.expect("a model");
+        assert_eq!((&*one.id, &*one.display_name), ("claude-x", "claude-x"));
     }
     assert_eq!(counts[0], counts[1]);
 }

@@ -106,6 +106,10 @@ async fn tokens_and_models() {
                 ["generateContent", "streamGenerateContent", "countTokens"],
         }]);
         assert_eq!(serde_json::to_value(&list.models).expect("JSON"), expected);
+        for name in ["gemini-x", "models/gemini-x"] {
+            let one = models.get(name).await.expect("a model");
+            assert_eq!(one.name, "models/gemini-x");
+        }
     }
     assert_eq!(counts[0], counts[1]);
 }

@@ -139,6 +139,10 @@ async fn responses_that_are_kept() {
         let sent = vendor.requests().pop().expect("a request").body;
         let sent: Value = serde_json::from_slice(&sent).expect("JSON");
         assert_eq!(sent["messages"].as_array().map(Vec::len), Some(3), "{sent}");
+        let asked = responses.input_items(&first.id).await.expect("items");
+        assert_eq!(asked.data[0]["content"][0]["text"], "one two three");
+        let error = responses.cancel(&first.id).await.expect_err("it is over");
+        assert_eq!(error.status().map(|status| status.as_u16()), Some(400));
         assert!(responses.delete(&first.id).await.expect("gone").deleted);
         let error = responses.retrieve(&first.id).await.expect_err("gone");
         assert_eq!(error.status().map(|status| status.as_u16()), Some(404));
@@ -215,5 +219,10 @@ async fn models() {
             .map(|model| (&*model.id, &*model.owned_by))
             .collect();
         assert_eq!(models, [("mock", "mock")]);
+        let one = client.models().retrieve("any name").await.expect("a model");
+        assert_eq!((&*one.id, &*one.owned_by), ("any name", "mock"));
+        let request = response_request("m");
+        let count = client.responses().count_input_tokens(request).await;
+        assert!(count.expect("a count").input_tokens > 0);
     }
 }

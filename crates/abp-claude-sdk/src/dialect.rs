@@ -278,7 +278,7 @@ mod tests {
             let rules = ClaudeCodec.rules(&TargetProfile {
                 model: model.map(str::to_owned),
                 wire_version: version.map(str::to_owned),
-                plain_text_only: false,
+                ..TargetProfile::default()
             });
             (rules.mid_system == MidSystem::Kept, rules.prefill)
         };

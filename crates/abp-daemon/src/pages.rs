@@ -312,7 +312,7 @@ fn dry_run(body: &[u8]) -> Result<Answer, Refusal> {
         profile: abp_dialect::TargetProfile {
             model: asked.model.clone(),
             wire_version: asked.wire_version.clone(),
-            plain_text_only: false,
+            ..abp_dialect::TargetProfile::default()
         },
         ..Options::default()
     };

@@ -16,6 +16,16 @@ pub struct TargetProfile {
     pub wire_version: Option<String>,
     /// The target takes plain strings only where its dialect allows parts.
     pub plain_text_only: bool,
+    /// The longest answer, in tokens, to ask for where the source names no limit.
+    pub max_output: Option<u64>,
+}
+
+impl TargetProfile {
+    /// Whether a request of the target's own dialect can stay as it is.
+    #[must_use]
+    pub fn keeps_requests(&self) -> bool {
+        self.model.is_none() && self.max_output.is_none()
+    }
 }
 
 /// What a request's translation decided, and its answer's translation has to undo.

@@ -309,10 +309,9 @@ impl Shared {
 
     /// Everything that has to be known, and allowed, before anything is sent.
     async fn prepared(&self, ask: &mut Ask, tally: &mut Tally) -> Result<(Scan, Choices), Refusal> {
-        let scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
+        let mut scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
         tally.record.model_asked.clone_from(&scan.model);
         tally.record.streamed = scan.stream;
-        tally.limited(&scan);
         operation_name(&ask.operation).clone_into(&mut tally.record.operation);
         self.allow(ask, &scan)?;
         let mut home = None;
@@ -327,6 +326,15 @@ impl Shared {
         if ask.principal.budget.is_some() {
             choices = priced(&choices, &scan.model)?;
         }
+        if let (None, Some(most)) = (scan.max_output, ask.principal.max_output_tokens)
+            && matches!(ask.operation, ModelOperation::Generate { .. })
+        {
+            // The request is then another one, and its ledger says so.
+            scan.max_output = Some(most);
+            let limited = choices.iter().map(|choice| choice.limited(most));
+            choices = limited.map(Arc::new).collect();
+        }
+        tally.limited(&scan);
         Ok((scan, choices))
     }
 
@@ -364,16 +372,14 @@ impl Shared {
             let message = format!("the key may not use the model {}", scan.model);
             return Err(Refusal::new(ErrorCode::ModelNotAllowed, message));
         }
-        if let Some(most) = principal.max_output_tokens
-            && matches!(ask.operation, ModelOperation::Generate { .. })
-            && scan.max_output.is_none_or(|asked| asked > most)
+        if let (Some(most), Some(asked)) = (principal.max_output_tokens, scan.max_output)
+            && asked > most
         {
-            // Nothing is written into a request, so it has to say so itself.
-            let asked = scan.max_output.map_or_else(
-                || "the request has to say how many it wants".to_owned(),
-                |asked| format!("not {asked}"),
-            );
-            let message = format!("the key allows {most} tokens of output; {asked}");
+            let asked = match asked {
+                u64::MAX => "any number".to_owned(),
+                asked => asked.to_string(),
+            };
+            let message = format!("the key allows {most} tokens of output, not {asked}");
             return Err(Refusal::new(ErrorCode::ValidationFailed, message));
         }
         principal.admit(Instant::now())

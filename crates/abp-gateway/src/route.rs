@@ -152,7 +152,20 @@ pub(crate) struct Choice {
 impl Choice {
     /// Whether bytes pass untouched.
     pub(crate) fn is_native(&self, asked: Dialect) -> bool {
-        self.dialect == asked && self.profile.model.is_none()
+        self.dialect == asked && self.profile.keeps_requests()
+    }
+
+    /// The same with a limit for answers, where the request names none.
+    pub(crate) fn limited(&self, max_output: u64) -> Self {
+        Self {
+            member: Arc::clone(&self.member),
+            dialect: self.dialect,
+            model: self.model.clone(),
+            profile: TargetProfile {
+                max_output: Some(max_output),
+                ..self.profile.clone()
+            },
+        }
     }
 
     /// What the model costs there, where that is known.
@@ -267,7 +280,7 @@ fn named(member: &Arc<Member>, asked: Dialect, model: &str, name: &str) -> Optio
     let profile = TargetProfile {
         model: (name != model || unnamed).then(|| name.to_owned()),
         wire_version: descriptor.wire_version.clone(),
-        plain_text_only: false,
+        ..TargetProfile::default()
     };
     Some(Arc::new(Choice {
         dialect,

@@ -188,20 +188,25 @@ fn twin<'t>(object: View<'t>, camel: &str, snake: &str) -> Result<Option<View<'t
 }
 
 /// A count, as vendors take them: `1e3` and, where they read protocol buffers, `"1000"` are counts, too.
+/// What is no count may mean anything to a vendor, so it is the highest.
 fn count(member: Option<View<'_>>) -> Option<u64> {
-    let member = member?;
+    let member = member.filter(|member| !member.is_null())?;
     let text = member.as_str();
-    let text = text.as_deref().or(member.number_text())?.trim();
-    if let Ok(count) = text.parse() {
+    let text = text.as_deref().or(member.number_text()).unwrap_or_default();
+    if let Ok(count) = text.trim().parse() {
         return Some(count);
     }
-    let number: f64 = text.parse().ok()?;
+    let number: f64 = text.trim().parse().unwrap_or(f64::INFINITY);
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the cast keeps within bounds"
+        clippy::cast_sign_loss,
+        reason = "it is not negative, and the cast keeps within bounds"
     )]
-    #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
-    (number >= 0.0).then_some(number.ceil() as u64)
+    Some(if number >= 0.0 {
+        number.ceil() as u64
+    } else {
+        u64::MAX
+    })
 }
 
 fn invalid(problem: impl Into<String>) -> AbpError {
@@ -275,7 +280,16 @@ mod tests {
                 r#"{"model":"m","max_tokens":1e5}"#,
                 Some(100_000),
             ),
-            (Dialect::OpenAi, r#"{"model":"m","max_tokens":-1}"#, None),
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","max_tokens":-1}"#,
+                Some(u64::MAX),
+            ),
+            (
+                Dialect::OpenAi,
+                r#"{"model":"m","max_tokens":"many"}"#,
+                Some(u64::MAX),
+            ),
             (Dialect::OpenAi, r#"{"model":"m","max_tokens":null}"#, None),
             (
                 Dialect::Claude,

@@ -64,7 +64,7 @@ pub struct ExchangePlan<'r> {
     post: PostProcessor,
 }
 
-/// Plans an exchange. Where caller and upstream speak the same dialect, and the model keeps its name,
+/// Plans an exchange. Where caller and upstream speak the same dialect, and nothing has to be changed,
 /// the request is carried as it is and not looked into.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ fn plan_with<'r>(
     engine: &EmulationEngine,
     change: impl FnOnce(&mut IrConversation),
 ) -> Result<ExchangePlan<'r>, PlanError> {
-    if asked.dialect == target.dialect && target.profile.model.is_none() {
+    if asked.dialect == target.dialect && target.profile.keeps_requests() {
         return Ok(ExchangePlan::passthrough(asked.request));
     }
     let mut decided = None;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use abp_core::ir::{IrConversation, IrError, IrResponse};
+use abp_core::ir::{IrConversation, IrError, IrResponse, Leaf, Origin, RawJson};
 use abp_dialect::{
     Codec, Dialect, DialectError, Exchange, Expected, Item, Lowering, Note, Reader, TargetProfile,
 };
@@ -278,6 +278,11 @@ impl Job<'_> {
     fn request(self, mut conversation: IrConversation) -> Translation {
         let mut exchange = Exchange::default();
         let mut notes = Vec::new();
+        if let (None, Some(most)) = (&conversation.settings.max_tokens, self.profile.max_output) {
+            let most = RawJson::trusted(most.to_string());
+            let limit = Leaf::new(most, Origin::Made("output_limit"));
+            conversation.settings.max_tokens = Some(limit);
+        }
         // A request to its own dialect obeys its rules already, or fails there as it would without us.
         if self.from != self.to {
             let model = conversation.settings.model.as_ref();
@@ -334,7 +339,7 @@ impl Job<'_> {
         write: impl FnOnce(&dyn Codec, &mut Lowering<'_>) -> Option<u16>,
     ) -> Translation {
         let mut out = Lowering::new(Some((self.from, self.reader)), self.to, self.profile);
-        if self.profile.model.is_some() {
+        if !self.profile.keeps_requests() {
             out.rewrite();
         }
         out.extend_notes(notes);

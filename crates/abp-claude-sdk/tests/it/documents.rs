@@ -12,6 +12,7 @@ const PROFILE: TargetProfile = TargetProfile {
     model: None,
     wire_version: None,
     plain_text_only: false,
+    max_output: None,
 };
 
 /// What a change of the representation does to the document.

@@ -23,7 +23,7 @@ fn survive(text: &str) {
     .map(|(model, version)| TargetProfile {
         model: Some(model.to_owned()),
         wire_version: Some(version.to_owned()),
-        plain_text_only: false,
+        ..TargetProfile::default()
     });
     for profile in &profiles {
         for source in [Dialect::Claude, Dialect::OpenAi] {

@@ -496,7 +496,9 @@ fn a_slow_reader_of_a_whole_answer_is_not_idle() {
     let padding = " ".repeat(24 << 20);
     let answer = [answer, padding.into_bytes()].concat();
     let vendor = FakeVendor::start(Vendor::json(answer.clone())).expect("a vendor");
-    let lab = Lab::start(&[("up", upstream(Dialect::OpenAi, &vendor))]);
+    let up = upstream(Dialect::OpenAi, &vendor);
+    let idle = Duration::from_secs(3);
+    let lab = Lab::start_with(&[("up", up)], |_, options| options.idle_timeout = idle);
     let mut connection = lab.open(KEY, Dialect::OpenAi, false);
     let mut all = Vec::new();
     let mut part = vec![0_u8; 1 << 20];
@@ -508,7 +510,7 @@ fn a_slow_reader_of_a_whole_answer_is_not_idle() {
         }
         all.extend_from_slice(&part[..read]);
         // As slow as takes twice the time that an idle connection has.
-        let due = Duration::from_secs(3) * u32::try_from(all.len() >> 20).unwrap_or(u32::MAX) / 24;
+        let due = 2 * idle * u32::try_from(all.len() >> 20).unwrap_or(u32::MAX) / 24;
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
     let reply = crate::lab::Reply::parse(&all);

@@ -123,7 +123,7 @@ fn b15_what_was_counted_until_the_caller_left_is_kept() {
         let at = text.find("content_block_stop").expect("a stop");
         let vendor = FakeVendor::start(Vendor::events(whole).stall_at(at)).expect("a vendor");
         let lab = lab(Dialect::Claude, &vendor, price());
-        let run = leave(&lab, caller, true);
+        let run = leave(&lab, caller, None);
         let ended = vendor.wait_until(|requests| {
             let aborted = |end: &ExchangeEnd| matches!(end, ExchangeEnd::Aborted { .. });
             requests.iter().any(|request| aborted(&request.end))
@@ -147,7 +147,7 @@ fn b15_what_was_counted_until_the_caller_left_is_kept() {
 fn who_leaves_before_the_answer_pays_for_the_question() {
     let vendor = FakeVendor::start(Vendor::silence()).expect("a vendor");
     let lab = lab(Dialect::OpenAi, &vendor, price());
-    leave(&lab, Dialect::OpenAi, false);
+    leave(&lab, Dialect::OpenAi, Some(&vendor));
     let body = request(Dialect::OpenAi, "m", false);
     let deadline = Instant::now() + Duration::from_secs(5);
     while spent(&lab).0 != body.len() as u64 / 4 {
@@ -156,16 +156,17 @@ fn who_leaves_before_the_answer_pays_for_the_question() {
     }
 }
 
-/// Asks, and leaves when the first bytes have come, or when the vendor has the question.
-fn leave(lab: &Lab, caller: Dialect, wait: bool) -> Reply {
-    let mut connection = lab.open("k", caller, wait);
+/// Asks, and leaves: as soon as a vendor that says nothing has the question, or when a stream has begun.
+fn leave(lab: &Lab, caller: Dialect, silent: Option<&FakeVendor>) -> Reply {
+    let mut connection = lab.open("k", caller, silent.is_none());
     let mut first = [0_u8; 4096];
-    let mut read = 0;
-    if wait {
-        read = connection.read(&mut first).expect("an answer");
-    } else {
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    let read = match silent {
+        Some(vendor) => {
+            assert!(vendor.wait_until(|requests| !requests.is_empty()));
+            0
+        }
+        None => connection.read(&mut first).expect("an answer"),
+    };
     drop(connection);
     Reply {
         status: 200,
@@ -215,7 +216,7 @@ fn b24_limits_hold_for_requests_that_name_none() {
     let asks = [
         (
             "/v1/chat/completions",
-            r#"{"model":"free","messages":[]}"#,
+            r#"{"model":"free","max_tokens":-1,"messages":[]}"#,
             400,
         ),
         (
@@ -251,4 +252,40 @@ fn b24_limits_hold_for_requests_that_name_none() {
         "no price is not a price of nothing: {}",
         reply.text()
     );
+}
+
+/// B24: a request that names no limit gets the key's, in the words of whoever is asked, and its ledger says so.
+#[test]
+fn b24_a_request_without_a_limit_gets_the_keys() {
+    let targets = [
+        (Dialect::OpenAi, "/max_tokens"),
+        (Dialect::Codex, "/max_output_tokens"),
+        (Dialect::Claude, "/max_tokens"),
+        (Dialect::Gemini, "/generationConfig/maxOutputTokens"),
+    ];
+    for (target, place) in targets {
+        for caller in [Dialect::OpenAi, Dialect::Codex, Dialect::Gemini] {
+            let answer = Vendor::fixture(&format!("{target}/response_text.json"));
+            let vendor = FakeVendor::start(answer.expect("a fixture")).expect("a vendor");
+            let lab = Lab::start(&[("up", upstream(target, &vendor))]);
+            let max_output_tokens = Some(100);
+            add(
+                &lab,
+                NewApiKey {
+                    max_output_tokens,
+                    ..key("k")
+                },
+            );
+            let reply = ask(&lab, caller, false);
+            let place_of = format!("{caller} to {target}: {}", reply.text());
+            assert_eq!(reply.status, 200, "{place_of}");
+            assert_eq!(reply.header("x-abp-mode"), Some("mapped"), "{place_of}");
+            let sent = vendor.requests().remove(0).body;
+            let sent: serde_json::Value = serde_json::from_slice(&sent).expect("JSON");
+            let limit = sent.pointer(place);
+            assert_eq!(limit, Some(&100.into()), "{place_of}: {sent}");
+            let ledger = lab.receipt(&reply)["exchange"]["ledger"].to_string();
+            assert!(ledger.contains("output_limit"), "{place_of}: {ledger}");
+        }
+    }
 }

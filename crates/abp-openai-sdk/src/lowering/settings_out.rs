@@ -2,7 +2,7 @@
 
 use abp_core::ir::{
     IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind, IrSettings, IrStop, Leaf,
-    RawJson,
+    Origin, RawJson,
 };
 use abp_dialect::{How, Lowering};
 
@@ -101,11 +101,13 @@ fn limit_member(
     out: &Lowering<'_>,
 ) -> &'static str {
     let older = out.source_key(limit.origin).as_deref() == Some("max_tokens");
+    // Who wrote its own limit knows its server.
+    let known = out.same_family() && matches!(limit.origin, Origin::Node(_));
     match family {
         _ if !flavour.older_limit => "max_completion_tokens",
         Some(ModelFamily::Reasoning) => "max_completion_tokens",
         _ if older => "max_tokens",
-        Some(ModelFamily::Other) if !out.same_family() => "max_tokens",
+        Some(ModelFamily::Other) if !known => "max_tokens",
         _ => "max_completion_tokens",
     }
 }

@@ -98,6 +98,7 @@ fn translate(case: &Case) -> Result<(Value, Ledger), String> {
             model: case.profile.model.clone(),
             wire_version: case.profile.wire_version.clone(),
             plain_text_only: case.profile.plain_text_only,
+            ..TargetProfile::default()
         },
         ..Options::default()
     };

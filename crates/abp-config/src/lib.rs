@@ -29,6 +29,7 @@ mod address;
 mod check;
 mod diagnostic;
 mod document;
+mod env_value;
 mod load;
 mod mcp;
 mod model;
@@ -41,6 +42,7 @@ mod upstream;
 mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
+pub use env_value::EnvValue;
 pub use load::{Loaded, load};
 pub use mcp::{
     McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpServerConfig,

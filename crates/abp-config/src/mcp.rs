@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::EnvValue;
+
 /// MCP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -114,7 +116,7 @@ pub struct McpServerConfig {
     /// What is added to its environment, which otherwise has no secrets. Read by
     /// `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: BTreeMap<String, EnvValue>,
     /// The address of a server over HTTP. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

@@ -11,7 +11,7 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{McpConfig, ServerConfig, UpstreamConfig};
+use crate::{EnvValue, McpConfig, ServerConfig, UpstreamConfig};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -203,7 +203,7 @@ pub enum BackendConfig {
         args: Vec<String>,
         /// Its environment variables, in addition to what every sidecar gets.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        env: BTreeMap<String, String>,
+        env: BTreeMap<String, EnvValue>,
         /// The longest a run on it may take, in seconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 86_400))]

@@ -166,9 +166,7 @@ impl Bucket {
     fn take(&mut self, amount: f64, now: Instant) -> Result<(), Duration> {
         self.fill(now);
         if self.level < amount {
-            return Err(Duration::from_secs_f64(
-                (amount - self.level) / self.per_second,
-            ));
+            return Err(self.wait(amount));
         }
         self.level -= amount;
         Ok(())
@@ -177,7 +175,13 @@ impl Bucket {
     /// How long until there is anything again.
     fn debt(&mut self, now: Instant) -> Option<Duration> {
         self.fill(now);
-        (self.level < 1.0).then(|| Duration::from_secs_f64((1.0 - self.level) / self.per_second))
+        (self.level < 1.0).then(|| self.wait(1.0))
+    }
+
+    /// How long until there is as much; whatever a vendor counted, a day at most.
+    fn wait(&self, amount: f64) -> Duration {
+        const LONGEST: f64 = 86_400.0;
+        Duration::from_secs_f64(((amount - self.level) / self.per_second).clamp(0.0, LONGEST))
     }
 
     fn charge(&mut self, count: u64, now: Instant) {
@@ -284,5 +288,8 @@ mod tests {
         let debt = bucket.debt(at(10.0)).expect("a debt");
         assert!(debt > Duration::from_secs(30), "{debt:?}");
         assert_eq!(bucket.debt(at(42.0)), None);
+        bucket.charge(u64::MAX, at(42.0));
+        let longest = bucket.debt(at(42.0)).expect("a debt");
+        assert_eq!(longest, Duration::from_secs(86_400));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_sidecar::SidecarBackend;
-use abp_config::{BackendConfig, Config};
+use abp_config::{BackendConfig, Config, EnvValue};
 use abp_host::{Launcher, ResourceLimits, SidecarSpec};
 use abp_integrations::BackendRegistry;
 
@@ -70,7 +70,7 @@ fn configured(
     };
     let mut spec = spec(command, config, place);
     spec.args.clone_from(args);
-    spec.env.clone_from(env);
+    spec.env = EnvValue::exposed(env);
     let seconds = |secs: u32| Duration::from_secs(secs.into());
     let timing = &mut spec.timing;
     timing.run = timeout_secs.map(seconds);

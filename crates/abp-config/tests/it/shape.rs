@@ -149,5 +149,6 @@ fn what_is_shown_hides_secrets_and_names_origins() {
     assert_eq!(json["origins"]["port"]["line"], 1);
     assert_eq!(json["config"]["backends"]["a"]["env"]["HOST"], "***");
     assert_eq!(render_json(&loaded, false)["port"], 9);
-    assert!(!format!("{text}{json}").contains("not-to-be-shown"));
+    let seen = format!("{text}{json}{:?}", loaded.config);
+    assert!(!seen.contains("not-to-be-shown"), "{seen}");
 }

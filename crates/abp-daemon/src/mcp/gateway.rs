@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abp_config::{Config, McpEmulateConfig, McpEra, McpServerConfig};
+use abp_config::{Config, EnvValue, McpEmulateConfig, McpEra, McpServerConfig};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::Gateway;
 use abp_glob::GlobList;
@@ -124,7 +124,7 @@ fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
         return Ok(ServerAddress::Program(ProgramServer {
             command: command.clone(),
             args: config.args.clone(),
-            env: config.env.clone(),
+            env: EnvValue::exposed(&config.env),
             directory,
             launcher: Launcher::this_program(),
             running: RunningPrograms::default(),

@@ -289,3 +289,34 @@ fn b24_a_request_without_a_limit_gets_the_keys() {
         }
     }
 }
+
+/// A caller may leave while room is made for its request: nothing stays reserved for it.
+#[test]
+fn who_leaves_before_anything_is_sent_reserves_nothing() {
+    let answer = fixture("openai/response_text.json").expect("a fixture");
+    let vendor = FakeVendor::start(Vendor::json(answer)).expect("a vendor");
+    let lab = lab(Dialect::OpenAi, &vendor, price());
+    let principal = lab.gateway.keys().find(b"k", abp_gateway::current_time());
+    let principal = principal.expect("the key");
+    for _ in 0..20 {
+        let ask = abp_gateway::Ask {
+            principal: std::sync::Arc::clone(&principal),
+            dialect: Dialect::OpenAi,
+            operation: abp_backend_core::ModelOperation::Generate { stream: false },
+            model: None,
+            query: None,
+            headers: http::HeaderMap::new(),
+            body: request(Dialect::OpenAi, "m", false).into(),
+            on_loss: abp_plan::OnLoss::Default,
+        };
+        // Asked once, and never again.
+        lab.block_on(async {
+            let asked = lab.gateway.exchange(ask);
+            drop(tokio::time::timeout(Duration::ZERO, asked).await);
+        });
+    }
+    let before = spent(&lab);
+    assert_eq!(ask(&lab, Dialect::OpenAi, false).status, 200);
+    // Whatever was granted meanwhile was given back.
+    assert!(spent(&lab) > before);
+}

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod agents;
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod families;
 #[cfg(test)]
 mod features;

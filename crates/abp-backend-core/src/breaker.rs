@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest time a vendor is left alone: a mistaken `Retry-After` must not take it away for days.
-const LONGEST_REST: Duration = Duration::from_secs(3_600);
+pub const LONGEST_REST: Duration = Duration::from_secs(3_600);
 
 /// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

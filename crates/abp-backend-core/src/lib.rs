@@ -17,7 +17,7 @@ mod retry;
 mod upstream;
 
 pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
-pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState};
+pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
     Emission, EmitError, HostRequest, McpAccess, RunContext, ToolError, ToolInvocation, ToolOutput,

@@ -20,12 +20,6 @@ impl EnvValue {
     }
 }
 
-impl From<String> for EnvValue {
-    fn from(value: String) -> Self {
-        Self(value)
-    }
-}
-
 impl fmt::Debug for EnvValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")

@@ -39,7 +39,7 @@ const WAITING: u32 = 4096;
 /// How long a change of keys may take to count.
 const KEYS_FOLLOWED: Duration = Duration::from_millis(500);
 
-/// How often what is too old is forgotten.
+/// How long what is too old may still be there, unless it is kept for less.
 const FORGOTTEN: Duration = Duration::from_secs(3_600);
 
 /// How the server behaves.
@@ -302,7 +302,7 @@ async fn forget_old(gateway: Gateway, keep: Duration) {
                 tracing::error!(target: "abp.daemon", %error, "old answers were not forgotten");
             }
         }
-        tokio::time::sleep(FORGOTTEN).await;
+        tokio::time::sleep(keep.min(FORGOTTEN)).await;
     }
 }
 

@@ -15,11 +15,8 @@ use crate::ask::{Answer, AnswerBody, Ask};
 use crate::gateway::Shared;
 use crate::route::Choice;
 use crate::scan::Scan;
-use crate::tally::Tally;
+use crate::tally::{BYTES_PER_TOKEN, Tally};
 use crate::whole::tell;
-
-/// About how many bytes of a request make a token, where nobody counts them.
-const BYTES_PER_TOKEN: usize = 4;
 
 impl Shared {
     /// Counts tokens: by the upstream in its own dialect where the caller speaks it, by the upstream in
@@ -58,7 +55,7 @@ impl Shared {
         };
         let count = counted.unwrap_or_else(|| {
             tally.emulated(vec!["token_count".to_owned()]);
-            (ask.body.len() / BYTES_PER_TOKEN) as u64
+            ask.body.len() as u64 / BYTES_PER_TOKEN
         });
         tally.record.upstream = first.member.name().to_owned();
         tally.record.upstream_dialect = first.dialect.as_str().to_owned();

@@ -90,7 +90,7 @@ impl Shared {
         let sent = attempts.outcome()?;
         // Others may have been tried after the one that is told of.
         tally.directed(&sent.choice, &sent.planned);
-        tally.answered(sent.reply.status.as_u16());
+        tally.answers(sent.reply.status.as_u16());
         Ok(sent)
     }
 

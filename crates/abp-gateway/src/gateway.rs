@@ -1,7 +1,7 @@
 //! The gateway: one exchange from the caller's request to the caller's answer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use abp_backend_core::{CircuitState, ModelOperation, RetryBudget, Upstream};
@@ -20,6 +20,7 @@ use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
 use crate::ledgers::{Ledgers, REQUEST};
+use crate::lock::lock;
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::Scan;
@@ -464,7 +465,7 @@ impl Shared {
     }
 
     pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
-        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.retries)
     }
 
     /// Puts what was really used in the place of what was reserved.

@@ -2,7 +2,7 @@
 //! that a caller goes on from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::{AbpError, ErrorCode};
@@ -16,6 +16,7 @@ use memchr::memmem::Finder;
 use crate::Principal;
 use crate::ask::Ask;
 use crate::gateway::Shared;
+use crate::lock::lock;
 use crate::route::{Choice, Member};
 use crate::scan::Scan;
 use crate::tally::now;
@@ -33,13 +34,11 @@ type ReasoningKey = [String; 4];
 
 impl Pending {
     fn answers(&self) -> MutexGuard<'_, HashMap<(String, String), KeptAnswer>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.answers)
     }
 
     fn reasoning(&self) -> MutexGuard<'_, HashMap<ReasoningKey, ReasoningEntry>> {
-        self.reasoning
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reasoning)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The ledgers of exchanges, each of them kept once.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use abp_store::ExchangeLog;
 use abp_translate::{Action, Ledger, LedgerEntry};
 use sha2::{Digest as _, Sha256};
+
+use crate::lock::lock;
 
 /// How many entries are remembered, in all ledgers together.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -44,7 +46,7 @@ impl Ledgers {
         if told.is_empty() {
             return None;
         }
-        let logged = || self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let logged = || lock(&self.logged);
         if let Some(hash) = logged().hashes.get(told) {
             return *hash;
         }

@@ -18,6 +18,7 @@ mod headers;
 mod keep;
 mod ledgers;
 mod listing;
+mod lock;
 mod principal;
 mod receipt;
 mod refusal;

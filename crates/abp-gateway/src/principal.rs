@@ -11,6 +11,7 @@ use abp_store::ApiKeyRecord;
 use sha2::{Digest as _, Sha256};
 
 use crate::Refusal;
+use crate::lock::lock;
 
 /// A caller, known by its key.
 #[derive(Debug)]
@@ -127,10 +128,6 @@ fn too_often(what: &str, wait: Duration) -> Refusal {
             .with_context("retry_after_ms", context),
     )
     .retry_after(wait)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A bucket that fills at a rate and holds what comes in a minute.

@@ -5,18 +5,17 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use abp_backend_core::{BreakerSettings, CircuitBreaker, CircuitState, Upstream};
+use abp_backend_core::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST, Upstream};
 use abp_core::{CapabilityManifest, ModelPrice, PriceTable};
 use abp_dialect::{Dialect, TargetProfile, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use tokio::sync::Semaphore;
 
+use crate::lock::lock;
+
 /// How many models are remembered.
 const MAX_MODELS: usize = 256;
-
-/// The longest time a model rests, whatever its vendor asks for.
-const LONGEST_REST: Duration = Duration::from_secs(3_600);
 
 /// What the operator says about an upstream.
 #[derive(Debug, Clone)]
@@ -131,10 +130,6 @@ impl Member {
             None => self.models.is_match(model).then_some(model),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An upstream for a request.

@@ -61,7 +61,6 @@ impl Scan {
         }
         refuse_ambiguity(&tape)?;
         let members = Members::of(root)?;
-        let config = twin(root, "generationConfig", "generation_config")?;
         let model = match model_of_route {
             Some(model) => model.to_owned(),
             None => text(members.model).ok_or_else(|| invalid("/model is missing"))?,
@@ -84,7 +83,7 @@ impl Scan {
             WireFamily::Responses => (count(members.output_limit), None),
             WireFamily::Messages => (count(members.plain_limit), None),
             WireFamily::GenerateContent => {
-                let of_config = |camel, snake| match config {
+                let of_config = |camel, snake| match members.config {
                     Some(config) => twin(config, camel, snake),
                     None => Ok(None),
                 };
@@ -118,6 +117,7 @@ struct Members<'t> {
     output_limit: Option<View<'t>>,
     plain_limit: Option<View<'t>>,
     choices: Option<View<'t>>,
+    config: Option<View<'t>>,
     cache_key: Option<View<'t>>,
     user: Option<View<'t>>,
     metadata: Option<View<'t>>,
@@ -137,6 +137,10 @@ impl<'t> Members<'t> {
                 "max_output_tokens" => &mut found.output_limit,
                 "max_tokens" => &mut found.plain_limit,
                 "n" => &mut found.choices,
+                "generationConfig" | "generation_config" if found.config.is_some() => {
+                    return Err(given_twice("generationConfig"));
+                }
+                "generationConfig" | "generation_config" => &mut found.config,
                 "prompt_cache_key" => &mut found.cache_key,
                 "user" => &mut found.user,
                 "metadata" => &mut found.metadata,
@@ -163,7 +167,7 @@ fn refuse_ambiguity(tape: &Tape<'_>) -> Result<(), AbpError> {
         if duplicate.object == root
             && let Some(key) = key.filter(|key| DECISIVE.contains(&key.as_ref()))
         {
-            return Err(invalid(format!("/{key} is given twice")));
+            return Err(given_twice(&key));
         }
     }
     Ok(())
@@ -182,7 +186,7 @@ fn twin<'t>(object: View<'t>, camel: &str, snake: &str) -> Result<Option<View<'t
     let named = |key: View<'_>| key.as_str().is_some_and(|key| key == camel || key == snake);
     let mut found = object.entries().filter(|(key, _)| named(*key));
     match (found.next(), found.next()) {
-        (_, Some(_)) => Err(invalid(format!("/{camel} is given twice"))),
+        (_, Some(_)) => Err(given_twice(camel)),
         (found, None) => Ok(found.map(|(_, value)| value)),
     }
 }
@@ -207,6 +211,10 @@ fn count(member: Option<View<'_>>) -> Option<u64> {
     } else {
         u64::MAX
     })
+}
+
+fn given_twice(name: &str) -> AbpError {
+    invalid(format!("/{name} is given twice"))
 }
 
 fn invalid(problem: impl Into<String>) -> AbpError {

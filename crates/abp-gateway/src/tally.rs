@@ -26,7 +26,7 @@ use crate::route::Choice;
 use crate::scan::Scan;
 
 /// About how many bytes of a request or an answer make a token, where nobody counts them.
-const BYTES_PER_TOKEN: u64 = 4;
+pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
 /// The room that an exchange takes until it ends.
 pub(crate) struct Room {
@@ -177,10 +177,15 @@ impl Tally {
         self.record.attempts = self.record.attempts.saturating_add(1);
     }
 
-    /// The upstream begins to answer.
-    pub(crate) fn answered(&mut self, status: u16) {
+    /// What the upstream answers is what the caller is told.
+    pub(crate) fn answers(&mut self, status: u16) {
         self.heard = Some(status);
         self.record.status = status;
+    }
+
+    /// The upstream begins to answer.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.answers(status);
         self.record.first_byte_us = Some(self.elapsed_us());
     }
 

@@ -390,12 +390,12 @@ impl Decoder {
         start: IrBlockStart,
         deltas: &mut Vec<IrDelta>,
     ) -> Result<(), DialectError> {
-        let block = self.start(start, deltas);
-        let slots = self.items.entry(index).or_default();
-        if slots.len() >= MAX_OPEN_BLOCKS {
+        let parts = self.items.get(&index).map_or(0, Vec::len);
+        if parts >= MAX_OPEN_BLOCKS {
             return Err(DialectError::too_many_open("parts of an item"));
         }
-        slots.push(Slot {
+        let block = self.start(start, deltas);
+        self.items.entry(index).or_default().push(Slot {
             place,
             block,
             open: true,

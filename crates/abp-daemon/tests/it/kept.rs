@@ -2,7 +2,9 @@
 
 use std::io::Read as _;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
+use abp_daemon::server_options;
 use abp_dialect::Dialect;
 use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
 use abp_translate::StreamWatch;
@@ -144,18 +146,26 @@ fn an_answer_of_a_renamed_model_is_gone_on_from_at_its_vendor() {
 fn answers_are_forgotten_after_their_time() {
     let vendor = Vendor::fixture("claude/response_text.json").expect("an answer");
     let vendor = FakeVendor::start(vendor).expect("a vendor");
-    let lab = Lab::start(&[("up", upstream(Dialect::Claude, &vendor))]);
-    let made = lab.ask(Dialect::Codex, "m", false).json();
-    let place = format!("{PATH}/{}", made["id"].as_str().expect("an id"));
-    let forgotten = |keep| lab.block_on(lab.gateway.forget_older_than(keep));
-    // It may still be on its way to the disk, where it is found as well.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    let day = std::time::Duration::from_secs(86_400);
-    assert_eq!(forgotten(day).expect("forgotten"), 0);
-    assert_eq!(lab.get(&place).status, 200);
-    while lab.get(&place).status == 200 {
-        assert!(std::time::Instant::now() < deadline, "it is kept");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        forgotten(std::time::Duration::ZERO).expect("forgotten");
+    let up = upstream(Dialect::Claude, &vendor);
+    let keeping = |keep: Option<Duration>| {
+        Lab::start_with(&[("up", up.clone())], |config, options| {
+            config.server.keep_days = 7;
+            let week = server_options(config, None).keep;
+            assert_eq!(week, Duration::from_secs(7 * 86_400));
+            options.keep = keep.unwrap_or(week);
+        })
+    };
+    let labs = [None, Some(Duration::from_millis(500))].map(keeping);
+    let places = labs.each_ref().map(|lab| {
+        let made = lab.ask(Dialect::Codex, "m", false).json();
+        let place = format!("{PATH}/{}", made["id"].as_str().expect("an id"));
+        assert_eq!(lab.get(&place).status, 200);
+        place
+    });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while labs[1].get(&places[1]).status == 200 {
+        assert!(Instant::now() < deadline, "it is kept");
+        std::thread::sleep(Duration::from_millis(50));
     }
+    assert_eq!(labs[0].get(&places[0]).status, 200, "a week is not over");
 }

@@ -114,6 +114,12 @@ async fn tokens_and_models() {
         assert_eq!((&*one.id, &*one.display_name), ("claude-x", "claude-x"));
     }
     assert_eq!(counts[0], counts[1]);
+    let daemon = Daemon::with_model("only").await;
+    for client in both_ways(&daemon) {
+        let error = client.models().retrieve("other").await;
+        let status = error.expect_err("nobody's").status();
+        assert_eq!(status.map(|status| status.as_u16()), Some(404));
+    }
 }
 
 #[tokio::test]

@@ -33,6 +33,15 @@ impl Daemon {
         Self::run(BTreeMap::from([("vendor".to_owned(), upstream)])).await
     }
 
+    /// With one upstream that serves one model, and is not there.
+    pub(crate) async fn with_model(model: &str) -> Self {
+        let upstream = json!({
+            "dialect": "openai", "base_url": "http://127.0.0.1:1/v1", "models": [model],
+        });
+        let upstream = serde_json::from_value(upstream).expect("an upstream");
+        Self::run(BTreeMap::from([("vendor".to_owned(), upstream)])).await
+    }
+
     async fn run(upstreams: BTreeMap<String, abp_config::UpstreamConfig>) -> Self {
         let state = TempDir::new().expect("a directory");
         let config = Config {

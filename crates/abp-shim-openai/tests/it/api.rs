@@ -225,4 +225,11 @@ async fn models() {
         let count = client.responses().count_input_tokens(request).await;
         assert!(count.expect("a count").input_tokens > 0);
     }
+    let daemon = Daemon::with_model("only").await;
+    for client in both_ways(&daemon) {
+        let models = client.models();
+        assert_eq!(models.retrieve("only").await.expect("a model").id, "only");
+        let error = models.retrieve("other").await.expect_err("nobody's");
+        assert_eq!(error.status().map(|status| status.as_u16()), Some(404));
+    }
 }

@@ -49,8 +49,8 @@ struct Page<'n> {
 struct Books<'n, 't> {
     reader: &'t Reader<'t>,
     written: Option<&'t Tape<'t>>,
-    /// Of the source, and of the target.
-    places: [Option<Places>; 2],
+    source_places: Places,
+    target_places: Option<Places>,
     target: Dialect,
     pages: Vec<Page<'n>>,
     /// In the order of the nodes.
@@ -79,7 +79,8 @@ struct Marked<'n, 't> {
 impl<'n, 't> Books<'n, 't> {
     fn new(reader: &'t Reader<'t>, written: Option<&'t Tape<'t>>, target: Dialect) -> Self {
         Self {
-            places: [Some(reader.tape()), written].map(|tape| tape.map(Places::of)),
+            source_places: Places::of(reader.tape()),
+            target_places: written.map(Places::of),
             reader,
             written,
             target,
@@ -198,18 +199,9 @@ impl<'n, 't> Books<'n, 't> {
         })
     }
 
-    /// The pointer of a part of the source.
-    fn source_pointer(&self, view: View<'_>) -> String {
-        let [places, _] = &self.places;
-        places
-            .as_ref()
-            .map_or_else(String::new, |places| places.pointer(view))
-    }
-
     /// The pointer of a part of the target.
     fn target_pointer(&self, view: Option<View<'_>>) -> Option<String> {
-        let [_, places] = &self.places;
-        Some(places.as_ref()?.pointer(view?))
+        Some(self.target_places.as_ref()?.pointer(view?))
     }
 
     /// Where the marks of a node are.
@@ -226,7 +218,7 @@ impl<'n, 't> Books<'n, 't> {
             here: found,
             how,
         } = marked;
-        let source = self.source_pointer(view);
+        let source = self.source_places.pointer(view);
         let target = self.target_pointer(found.or(whole));
         let how = match remark {
             Some(Fate::Carried(remarked)) if weight(remarked) > weight(how) => remarked,
@@ -277,7 +269,7 @@ impl<'n, 't> Books<'n, 't> {
     fn missing(&mut self, view: View<'t>, seen: Option<Seen>, remark: Option<&'n Fate>) {
         let mut entry = LedgerEntry {
             action: Action::Dropped,
-            source: Some(self.source_pointer(view)),
+            source: Some(self.source_places.pointer(view)),
             target: None,
             label: None,
             reason: None,

@@ -66,8 +66,8 @@ struct Pairing<'a> {
 /// What is known of an id.
 #[derive(Debug, Default)]
 struct Known {
-    /// How often it was used for a call.
-    uses: u32,
+    /// The number of the last call that has it, or an id made of it.
+    number: u32,
     /// The last call with it.
     last: Option<Call>,
 }
@@ -181,24 +181,24 @@ impl Pairing<'_> {
     /// Another id for a call whose id an earlier one has, too.
     fn again(&mut self, id: &str) -> Option<String> {
         let known = self.by_source.entry(id.to_owned()).or_default();
-        known.uses += 1;
-        if known.uses == 1 {
+        known.number += 1;
+        if known.number == 1 {
             return None;
         }
-        let mut number = known.uses;
+        let mut number = known.number;
         let mut other = format!("{id}_{number}");
         while self.by_source.contains_key(&other) {
             number += 1;
             other = format!("{id}_{number}");
         }
         let taken = Known {
-            uses: 1,
+            number: 1,
             last: None,
         };
         self.by_source.insert(other.clone(), taken);
         if let Some(known) = self.by_source.get_mut(id) {
             // The next one need not look at the same numbers again.
-            known.uses = number;
+            known.number = number;
         }
         Some(other)
     }

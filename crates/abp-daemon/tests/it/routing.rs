@@ -270,3 +270,49 @@ fn a5_a_server_with_a_certificate_encrypts() {
     assert_eq!(plain.status, 0, "{plain:?}");
     assert_eq!(vendor.requests().len(), 1);
 }
+
+/// Tokens are counted by whoever reads the request as it is; another vendor is not asked in its words.
+#[test]
+fn counting_does_not_go_on_to_another_dialect() {
+    let unwell = vendor(Vendor::json(BUSY).status(503));
+    let other = vendor(Vendor::json(r#"{"totalTokens":7}"#));
+    let mut claude = upstream(Dialect::Claude, &unwell);
+    claude.fallback = vec!["other".to_owned()];
+    let mut gemini = upstream(Dialect::Gemini, &other);
+    gemini.weight = 0;
+    let lab = lab(&[("claude", claude), ("other", gemini)]);
+    let body = request(Dialect::Claude, "m", false);
+    let reply = lab.post("/v1/messages/count_tokens", &body);
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(other.requests().is_empty(), "{:?}", other.requests());
+}
+
+/// A stream that cannot be translated any further is over, though its vendor goes on.
+#[test]
+fn a_stream_that_told_of_its_error_is_not_waited_for() {
+    let error = "data: {\"error\":{\"message\":\"lost\",\"type\":\"server_error\"}}\n\n";
+    let endless = vendor(Vendor::events(error).stall_at(error.len()));
+    let mut up = upstream(Dialect::OpenAi, &endless);
+    up.idle_timeout_secs = 60;
+    let lab = Lab::start(&[("up", up)]);
+    let asked = Instant::now();
+    let reply = lab.ask(Dialect::Claude, "m", true);
+    assert!(reply.whole, "it is cut off: {}", reply.text());
+    assert!(asked.elapsed() < Duration::from_secs(10), "it goes on");
+    assert!(reply.text().contains("lost"), "{}", reply.text());
+    assert_eq!(lab.receipt(&reply)["outcome"], "failed");
+}
+
+/// Whoever is let through to see how a vendor is, and cannot ask it, leaves that to the next.
+#[test]
+fn a_probe_that_is_not_made_is_anothers() {
+    let answer = fixture("gemini/response_text.json").expect("a fixture");
+    let busy = Vendor::json(BUSY).status(503).header("retry-after", "1");
+    let gemini = vendor(Script::InOrder(vec![busy, Vendor::json(answer)]));
+    let lab = Lab::start(&[("gemini", upstream(Dialect::Gemini, &gemini))]);
+    let status = |model: &str| lab.ask(Dialect::OpenAi, model, false).status;
+    assert_eq!(status("gemini-x"), 503);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(status("gemini-/../x"), 400);
+    assert_eq!(status("gemini-x"), 200);
+}

@@ -320,3 +320,29 @@ fn who_leaves_before_anything_is_sent_reserves_nothing() {
     // Whatever was granted meanwhile was given back.
     assert!(spent(&lab) > before);
 }
+
+/// Whoever has the end of an answer has the answer, though its vendor has not hung up.
+#[test]
+fn who_leaves_after_the_end_has_not_left_early() {
+    for caller in [Dialect::OpenAi, Dialect::Claude] {
+        let whole = fixture("openai/stream_text.sse").expect("a fixture");
+        let length = whole.len();
+        let vendor = FakeVendor::start(Vendor::events(whole).stall_at(length)).expect("a vendor");
+        let lab = lab(Dialect::OpenAi, &vendor, price());
+        let mut connection = lab.open("k", caller, true);
+        let (mut read, mut part) = (Vec::new(), [0_u8; 4096]);
+        let end = match caller {
+            Dialect::Claude => "message_stop",
+            _ => "[DONE]",
+        };
+        while !String::from_utf8_lossy(&read).contains(end) {
+            let count = connection.read(&mut part).expect("more");
+            assert_ne!(count, 0, "{caller}");
+            read.extend_from_slice(&part[..count]);
+        }
+        drop(connection);
+        let receipt = lab.receipt(&Reply::parse(&read));
+        assert_eq!(receipt["outcome"], "complete", "{caller}");
+        assert_eq!(receipt["exchange"]["usage_is_estimate"], false, "{caller}");
+    }
+}

@@ -21,6 +21,8 @@ use crate::{Adaptation, Timestamp, UsageNormalized};
 pub struct AgentEvent {
     /// When it happened.
     pub ts: Timestamp,
+    /// Who says so; absent in documents of peers and of older versions. Only the host sets it.
+    pub origin: Option<EventOrigin>,
     /// What happened.
     pub kind: AgentEventKind,
     /// Anything else the source attached, e.g. the vendor's own message as `raw_message`.
@@ -28,15 +30,28 @@ pub struct AgentEvent {
 }
 
 impl AgentEvent {
-    /// An event without extensions.
+    /// An event without origin and extensions.
     #[must_use]
     pub fn new(ts: Timestamp, kind: AgentEventKind) -> Self {
         Self {
             ts,
+            origin: None,
             kind,
             ext: None,
         }
     }
+}
+
+/// Whose statement an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventOrigin {
+    /// The host saw or did it itself.
+    Host,
+    /// The backend says so.
+    Backend,
+    /// The gateway measured it on the exchanges it carried.
+    Gateway,
 }
 
 /// What happened.
@@ -192,6 +207,32 @@ pub enum AgentEventKind {
 }
 
 impl AgentEventKind {
+    /// Whether only the host may state it: a backend that sends such an event breaks the protocol.
+    #[must_use]
+    pub fn is_host_only(&self) -> bool {
+        match self {
+            Self::RunStarted { .. }
+            | Self::RunCompleted { .. }
+            | Self::PermissionRequested { .. }
+            | Self::PermissionResolved { .. }
+            | Self::Adapted { .. } => true,
+            Self::AssistantDelta { .. }
+            | Self::AssistantMessage { .. }
+            | Self::ThinkingDelta { .. }
+            | Self::ToolCall { .. }
+            | Self::ToolResult { .. }
+            | Self::FileChanged { .. }
+            | Self::CommandExecuted { .. }
+            | Self::Warning { .. }
+            | Self::Error { .. }
+            | Self::PlanUpdated { .. }
+            | Self::UsageUpdated { .. }
+            | Self::SessionStarted { .. }
+            | Self::ContentBlock { .. }
+            | Self::Opaque(_) => false,
+        }
+    }
+
     const KNOWN: &'static [&'static str] = &[
         "run_started",
         "run_completed",
@@ -245,7 +286,7 @@ impl AgentEventKind {
 pub struct OpaqueEvent {
     /// The wire name of the kind.
     pub kind: String,
-    /// Its fields, without `ts`, `type` and `ext`.
+    /// Its fields, without `ts`, `origin`, `type` and `ext`.
     pub fields: Map<String, Value>,
 }
 
@@ -272,6 +313,8 @@ pub enum PermissionOutcome {
 #[derive(Serialize)]
 struct KnownEvent<'a> {
     ts: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<EventOrigin>,
     #[serde(flatten)]
     kind: &'a AgentEventKind,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,11 +324,19 @@ struct KnownEvent<'a> {
 impl Serialize for AgentEvent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let AgentEventKind::Opaque(opaque) = &self.kind else {
-            let (ts, kind, ext) = (self.ts, &self.kind, &self.ext);
-            return KnownEvent { ts, kind, ext }.serialize(serializer);
+            let event = KnownEvent {
+                ts: self.ts,
+                origin: self.origin,
+                kind: &self.kind,
+                ext: &self.ext,
+            };
+            return event.serialize(serializer);
         };
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ts", &self.ts)?;
+        if let Some(origin) = &self.origin {
+            map.serialize_entry("origin", origin)?;
+        }
         map.serialize_entry("type", &opaque.kind)?;
         for (key, value) in &opaque.fields {
             map.serialize_entry(key, value)?;
@@ -312,6 +363,9 @@ impl<'de> Deserialize<'de> for AgentEvent {
                     .map_err(|error| D::Error::custom(format!("ext: {error}")))?,
             ),
         };
+        // A peer may use the name for something of its own, which is not ours to judge.
+        let origin = fields.remove("origin");
+        let origin = origin.and_then(|origin| serde_json::from_value(origin).ok());
         let name = match fields.get("type") {
             Some(Value::String(name)) => name.as_str(),
             Some(_) => return Err(D::Error::custom("type: expected a string")),
@@ -324,7 +378,12 @@ impl<'de> Deserialize<'de> for AgentEvent {
             fields.remove("type");
             AgentEventKind::Opaque(OpaqueEvent { kind, fields })
         };
-        Ok(Self { ts, kind, ext })
+        Ok(Self {
+            ts,
+            origin,
+            kind,
+            ext,
+        })
     }
 }
 
@@ -334,6 +393,7 @@ impl<'de> Deserialize<'de> for AgentEvent {
 #[expect(dead_code, reason = "only its schema is used")]
 struct EventSchema {
     ts: Timestamp,
+    origin: Option<EventOrigin>,
     #[schemars(flatten)]
     kind: AgentEventKind,
     ext: Option<BTreeMap<String, Value>>,

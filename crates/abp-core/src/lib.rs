@@ -44,7 +44,9 @@ pub use client::{
     StreamError, StreamPacket,
 };
 pub use document::{ContractError, read_document};
-pub use event::{AgentEvent, AgentEventKind, OpaqueEvent, PermissionOutcome, PlanEntry};
+pub use event::{
+    AgentEvent, AgentEventKind, EventOrigin, OpaqueEvent, PermissionOutcome, PlanEntry,
+};
 pub use exchange::ExchangeReport;
 pub use hash::{
     EventDigest, document_hash, member_digests, receipt_hash, verify_receipt_document,
@@ -57,13 +59,14 @@ pub use mcp::{
 pub use money::{MicroUsd, ModelPrice, PriceTable};
 pub use policy::PolicyProfile;
 pub use receipt::{
-    ArtifactRef, BackendIdentity, CancelReason, ChangeSummary, LeftOut, Outcome, Receipt,
-    RunMetadata, TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
+    ArtifactRef, BackendIdentity, CancelReason, ChangeSummary, LeftOut, ModelReport, Outcome,
+    PathChange, PathState, Provenance, Receipt, RunExchange, RunMetadata, TraceDigest,
+    UsageNormalized, VerificationReport, WorkspaceReport,
 };
 pub use report::{
     Adaptation, CandidateReport, EmulationEntry, EmulationReport, EmulationStrategy, EnforcedRule,
     EnforcementLevel, EnforcementReport, FidelityScore, Loss, LossKind, NegotiationResult,
-    PlanReport, SelectionReport,
+    PlanReport, SelectionReport, StateAccess,
 };
 pub use time::Timestamp;
 pub use validate::{ValidationError, validate_receipt, validate_work_order};

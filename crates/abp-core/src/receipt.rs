@@ -22,8 +22,14 @@ use crate::{
 pub struct Receipt {
     /// Which run, when.
     pub meta: RunMetadata,
+    /// What was to be done, in the words of the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// Who did the work.
     pub backend: BackendIdentity,
+    /// The model that was asked for, and the one that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelReport>,
     /// What the backend said it can do.
     #[serde(default)]
     pub capabilities: CapabilityManifest,
@@ -36,6 +42,9 @@ pub struct Receipt {
     /// The usage in common terms.
     #[serde(default)]
     pub usage: UsageNormalized,
+    /// Who counted the usage; absent where nothing was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_source: Option<Provenance>,
     /// The events, where they are few enough to be embedded.
     #[serde(default)]
     pub trace: Vec<AgentEvent>,
@@ -67,6 +76,9 @@ pub struct Receipt {
     /// What was changed to fit the client.
     #[serde(default)]
     pub adaptations: Vec<Adaptation>,
+    /// The exchanges with model APIs that the run caused and the host carried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<RunExchange>,
     /// What only an exchange with a model's API has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<ExchangeReport>,
@@ -152,6 +164,49 @@ pub struct UsageNormalized {
     pub estimated_cost_usd: Option<f64>,
 }
 
+/// How the host knows a figure or a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// The host read it from what passed through it, such as the model API's own answers.
+    Measured,
+    /// The backend reported it; nothing checked it.
+    Claimed,
+}
+
+/// The model of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelReport {
+    /// The model that the order named.
+    pub asked: Option<String>,
+    /// The model that answered, where that is known.
+    pub used: Option<String>,
+    /// Who said which model answered.
+    pub source: Option<Provenance>,
+}
+
+/// One exchange with a model API that a run caused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunExchange {
+    /// The exchange's record in the gateway's log; absent where it did not pass the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// The upstream.
+    pub upstream: String,
+    /// The model that answered, as the upstream names it.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// The SHA-256 of the request's body.
+    pub request_sha256: String,
+    /// The SHA-256 of the answer's body; `null` where it did not arrive whole.
+    #[serde(default)]
+    pub response_sha256: Option<String>,
+    /// The HTTP status; `null` where there was no answer.
+    #[serde(default)]
+    pub status: Option<u16>,
+}
+
 /// A digest over all events of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceDigest {
@@ -208,12 +263,47 @@ pub struct WorkspaceReport {
     /// How much was left out.
     #[serde(default)]
     pub left_out_count: u64,
+    /// Every changed path with its content before and after; at most the first ten thousand.
+    #[serde(default)]
+    pub paths: Vec<PathChange>,
+    /// The SHA-256 of the stored change set, which names every changed path; absent where nothing
+    /// changed or nothing could be verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_set_sha256: Option<String>,
     /// Whether the changes were applied to the source.
     #[serde(default)]
     pub applied: bool,
+    /// Who applied them: a person, or `lane workspace_first`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_by: Option<String>,
     /// What else the reader should know, such as why there is no baseline repository.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// One changed path of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathChange {
+    /// The path relative to the workspace, shown so that every name is valid text.
+    pub path: String,
+    /// The content before the run; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PathState>,
+    /// The content after the run; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<PathState>,
+}
+
+/// What a path holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathState {
+    /// `file`, `directory`, `symlink`, or what else it is.
+    pub kind: String,
+    /// The permission bits, in octal.
+    pub mode: String,
+    /// The SHA-256 of the content, or of a link's target; absent for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
 /// How much changed.

@@ -175,6 +175,8 @@ fn is_once(count: &u64) -> bool {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum EnforcementLevel {
+    /// Nothing evaluates the rule.
+    None,
     /// Breaches are only observed.
     Advisory,
     /// The host refuses the action before it happens.
@@ -192,8 +194,22 @@ pub struct EnforcedRule {
     pub pattern: String,
     /// Who made sure of it.
     pub enforced_by: EnforcementLevel,
-    /// How many actions it refused in this run.
+    /// The mechanism that held it, e.g. `not staged`, `verification` or `tool proxy`; empty where
+    /// nothing did.
+    #[serde(default)]
+    pub by: String,
+    /// How many actions it refused, or breaches it found, in this run.
     pub denied: u64,
+}
+
+/// Whether an agent's processes can reach the host's own state (keys, store, other stages).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateAccess {
+    /// The state is not mounted where the processes run.
+    Hidden,
+    /// Nothing keeps the processes from the state but file permissions.
+    Reachable,
 }
 
 /// How the policy was held, rule by rule.
@@ -206,6 +222,9 @@ pub struct EnforcementReport {
     /// had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contained_by: Option<String>,
+    /// Whether the backend's processes could reach the host's state; absent where it had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateAccess>,
 }
 
 /// How well a backend fits, each part between 0 and 1.

@@ -2,7 +2,7 @@
 
 use abp_core::{
     BackendIdentity, CONTRACT_VERSION, CapabilityManifest, EnforcementReport, ExchangeReport,
-    MicroUsd, Receipt, RunMetadata, UsageNormalized, VerificationReport,
+    MicroUsd, Provenance, Receipt, RunMetadata, UsageNormalized, VerificationReport,
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode};
 use abp_store::{ExchangeRecord, ExchangeUsage};
@@ -58,6 +58,8 @@ pub fn exchange_receipt(
             finished_at: record.started_at.plus_millis(millis),
             duration_ms: millis,
         },
+        task: None,
+        model: None,
         backend: BackendIdentity {
             id: record.upstream.clone(),
             backend_version: Some(record.model_sent.clone()),
@@ -67,6 +69,7 @@ pub fn exchange_receipt(
         mode: record.mode,
         usage_raw: Value::Null,
         usage: usage(record),
+        usage_source: Some(Provenance::Measured),
         trace: Vec::new(),
         trace_digest: None,
         artifacts: Vec::new(),
@@ -78,6 +81,7 @@ pub fn exchange_receipt(
         plan: None,
         enforcement: EnforcementReport::default(),
         adaptations: Vec::new(),
+        exchanges: Vec::new(),
         exchange: Some(report(record, ledger)),
         mcp: None,
         member_sha256: std::collections::BTreeMap::new(),

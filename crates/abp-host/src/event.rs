@@ -35,7 +35,11 @@ pub(crate) fn read(json: &str) -> Result<AgentEvent, HostError> {
     let event: AgentEvent =
         serde_json::from_str(json).map_err(|error| HostError::InvalidEvent(error.to_string()))?;
     check_names(&event.kind)?;
-    Ok(event)
+    // Whose statement it is decides the host, not the peer.
+    Ok(AgentEvent {
+        origin: None,
+        ..event
+    })
 }
 
 /// Reads an event of a frequent kind in one pass; `None` where it is another one, or not valid.
@@ -49,7 +53,12 @@ fn read_text(json: &str) -> Option<AgentEvent> {
         _ => return None,
     };
     let (ts, ext) = (event.ts, event.ext);
-    Some(AgentEvent { ts, kind, ext })
+    Some(AgentEvent {
+        ts,
+        origin: None,
+        kind,
+        ext,
+    })
 }
 
 fn check_names(kind: &AgentEventKind) -> Result<(), HostError> {

@@ -189,6 +189,7 @@ fn describe(provision: &Provision) -> String {
 
 fn enforcer(level: EnforcementLevel) -> &'static str {
     match level {
+        EnforcementLevel::None => "nothing",
         EnforcementLevel::Advisory => "nobody (advisory)",
         EnforcementLevel::Host => "the host",
         EnforcementLevel::Kernel => "the kernel",

@@ -3,8 +3,8 @@
 use abp_core::{
     Adaptation, AgentEvent, ArtifactRef, BackendIdentity, CONTRACT_VERSION, CancelReason,
     CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode, McpReport,
-    Outcome, PlanReport, Receipt, RunMetadata, Timestamp, TraceDigest, UsageNormalized,
-    VerificationReport, WorkspaceReport,
+    ModelReport, Outcome, PlanReport, Provenance, Receipt, RunExchange, RunMetadata, Timestamp,
+    TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
 };
 use abp_error::AbpErrorDto;
 use serde_json::Value;
@@ -41,11 +41,14 @@ impl ReceiptBuilder {
         };
         let receipt = Receipt {
             meta,
+            task: None,
             backend,
+            model: None,
             capabilities: CapabilityManifest::default(),
             mode: ExecutionMode::default(),
             usage_raw: Value::Null,
             usage: UsageNormalized::default(),
+            usage_source: None,
             trace: Vec::new(),
             trace_digest: None,
             artifacts: Vec::new(),
@@ -57,6 +60,7 @@ impl ReceiptBuilder {
             plan: None,
             enforcement: EnforcementReport::default(),
             adaptations: Vec::new(),
+            exchanges: Vec::new(),
             exchange: None,
             mcp: None,
             member_sha256: std::collections::BTreeMap::new(),
@@ -68,6 +72,30 @@ impl ReceiptBuilder {
     /// Binds the receipt to the content of the order.
     pub fn work_order_sha256(mut self, hash: impl Into<Option<String>>) -> Self {
         self.receipt.meta.work_order_sha256 = hash.into();
+        self
+    }
+
+    /// What was to be done.
+    pub fn task(mut self, task: impl Into<Option<String>>) -> Self {
+        self.receipt.task = task.into();
+        self
+    }
+
+    /// The model that was asked for, and the one that answered.
+    pub fn model(mut self, model: impl Into<Option<ModelReport>>) -> Self {
+        self.receipt.model = model.into();
+        self
+    }
+
+    /// Who counted the usage.
+    pub fn usage_source(mut self, source: impl Into<Option<Provenance>>) -> Self {
+        self.receipt.usage_source = source.into();
+        self
+    }
+
+    /// The exchanges with model APIs that the run caused.
+    pub fn exchanges(mut self, exchanges: Vec<RunExchange>) -> Self {
+        self.receipt.exchanges = exchanges;
         self
     }
 

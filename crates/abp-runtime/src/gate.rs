@@ -111,11 +111,13 @@ impl Gate {
             list: rule.list.as_str().to_owned(),
             pattern: rule.pattern.clone(),
             enforced_by: level,
+            by: String::new(),
             denied: *denied,
         });
         EnforcementReport {
             rules: rules.collect(),
             contained_by: None,
+            state: None,
         }
     }
 

@@ -137,7 +137,12 @@ impl Recorder {
         ext: Option<BTreeMap<String, Value>>,
     ) {
         let ts = self.clock.now();
-        let Some(event) = self.pipeline.apply(AgentEvent { ts, kind, ext }) else {
+        let Some(event) = self.pipeline.apply(AgentEvent {
+            ts,
+            origin: None,
+            kind,
+            ext,
+        }) else {
             return;
         };
         let event = admit(event);

@@ -57,7 +57,10 @@ impl Stage {
             final_sha256: changes.map(|changes| changes.manifest_sha256().to_owned()),
             left_out: left_out.to_vec(),
             left_out_count,
+            paths: Vec::new(),
+            change_set_sha256: None,
             applied,
+            applied_by: None,
             notes: self.notes(),
         }
     }

@@ -118,6 +118,7 @@ impl Presenter {
             Passes::Changed(kind) => out.push(AgentEvent {
                 kind,
                 ts: event.ts,
+                origin: event.origin,
                 ext: event.ext.clone(),
             }),
             Passes::Not => {}

@@ -30,6 +30,8 @@ fn receipt() -> Receipt {
             finished_at: started_at.plus_millis(5),
             duration_ms: 5,
         },
+        task: None,
+        model: None,
         backend: BackendIdentity {
             id: "mock".into(),
             backend_version: None,
@@ -42,6 +44,7 @@ fn receipt() -> Receipt {
             estimated_cost_usd: Some(0.000_123),
             ..UsageNormalized::default()
         },
+        usage_source: None,
         trace: vec![event],
         trace_digest: Some(digest.finish(true)),
         artifacts: vec![],
@@ -57,6 +60,7 @@ fn receipt() -> Receipt {
         plan: None,
         enforcement: Default::default(),
         adaptations: vec![],
+        exchanges: Vec::new(),
         exchange: None,
         mcp: None,
         member_sha256: Default::default(),

@@ -42,6 +42,7 @@ pub(crate) fn builder(number: u64) -> ReceiptBuilder {
     let text = format!("run {number}");
     let event = AgentEvent {
         ts: at(1),
+        origin: None,
         kind: AgentEventKind::AssistantMessage { text },
         ext: None,
     };

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use abp_core::{ArtifactRef, BackendIdentity, CapabilityManifest, EnforcementLevel};
+use abp_core::{ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, StateAccess};
 use abp_error::AbpError;
+use abp_policy::{Holders, PolicyEngine};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -32,8 +33,17 @@ pub trait Session: Send {
     /// What it can really do.
     fn manifest(&self) -> &CapabilityManifest;
 
+    /// Who holds the rules of the run's policy in this session, besides the host's own handling of the
+    /// workspace. It is decided when the session is open and is what the receipt says.
+    fn holders(&self) -> Holders;
+
     /// What keeps its processes from outliving the run, where it has processes.
     fn contained_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether its processes can reach the directories of [`OpenSpec::hidden`], where it has processes.
+    fn state_access(&self) -> Option<StateAccess> {
         None
     }
 
@@ -48,8 +58,8 @@ pub struct BackendDescriptor {
     pub name: String,
     /// What it can do; `None` where only the open backend knows.
     pub manifest: Option<CapabilityManifest>,
-    /// Who makes sure that the policy holds for it.
-    pub enforcement: EnforcementLevel,
+    /// Who will hold the rules of a policy, as far as that is known before it is opened.
+    pub holders: Holders,
     /// The operator's preference among backends; higher is better.
     pub priority: u32,
 }
@@ -61,17 +71,34 @@ pub struct OpenSpec {
     pub run_id: Uuid,
     /// The directory it will work in.
     pub workspace_root: PathBuf,
+    /// The policy of the run. A sidecar starts when it is opened, so it is held from here on.
+    pub policy: PolicyEngine,
+    /// Directories of the host that no process of the run may see: the state, and other stages.
+    pub hidden: Vec<PathBuf>,
 }
 
 /// How a session ended, in its own words. The host judges the outcome itself.
 #[derive(Debug)]
 pub struct RunEnd {
     /// Whether the session did its work.
-    pub result: Result<(), AbpError>,
+    pub result: Result<Completion, AbpError>,
     /// The usage as the vendor reports it.
     pub usage_raw: Value,
     /// What it left behind besides changed files.
     pub artifacts: Vec<ArtifactRef>,
+    /// The model that answered, where the session knows it.
+    pub model: Option<String>,
+    /// The exchanges with model APIs that the session itself carried.
+    pub exchanges: Vec<RunExchange>,
+}
+
+/// How much of its work a session says it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// All of it.
+    Whole,
+    /// Not all of it.
+    Partial,
 }
 
 impl RunEnd {
@@ -79,9 +106,11 @@ impl RunEnd {
     #[must_use]
     pub fn completed() -> Self {
         Self {
-            result: Ok(()),
+            result: Ok(Completion::Whole),
             usage_raw: Value::Null,
             artifacts: Vec::new(),
+            model: None,
+            exchanges: Vec::new(),
         }
     }
 

@@ -16,7 +16,7 @@ mod context;
 mod retry;
 mod upstream;
 
-pub use backend::{Backend, BackendDescriptor, BoxFuture, OpenSpec, RunEnd, Session};
+pub use backend::{Backend, BackendDescriptor, BoxFuture, Completion, OpenSpec, RunEnd, Session};
 pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{

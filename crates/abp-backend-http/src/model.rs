@@ -8,15 +8,14 @@ mod usage;
 use std::sync::Arc;
 
 use abp_backend_core::{
-    Backend, BackendDescriptor, BoxFuture, Emission, EmitError, ModelReply, OpenSpec, RunContext,
-    RunEnd, Session, Upstream, UpstreamError,
+    Backend, BackendDescriptor, BoxFuture, Completion, Emission, EmitError, ModelReply, OpenSpec,
+    RunContext, RunEnd, Session, Upstream, UpstreamError,
 };
-use abp_core::{
-    AgentEventKind, BackendIdentity, Capability, CapabilityManifest, EnforcementLevel, SupportLevel,
-};
+use abp_core::{AgentEventKind, BackendIdentity, Capability, CapabilityManifest, SupportLevel};
 use abp_dialect::{Dialect, Exchange, TargetProfile};
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ModelTarget, Payload};
+use abp_policy::{Holder, Holders};
 
 use self::answer::{AnswerReader, read_whole};
 use self::usage::VendorUsage;
@@ -43,6 +42,16 @@ const LACKS: [Capability; 17] = [
     Capability::BatchMode,
 ];
 
+/// A model has no tools: nothing it says reads, writes or runs anything. Its one connection goes to the
+/// upstream's own address, which is judged when the session is opened.
+const HOLDERS: Holders = Holders {
+    tools: Holder::host("no tools"),
+    approvals: Holder::host("no tools"),
+    reads: Holder::host("no tools"),
+    writes: Holder::host("no tools"),
+    network: Holder::NONE,
+};
+
 /// The longest answer that is taken where it does not come as a stream.
 const MAX_WHOLE_ANSWER: usize = 64 << 20;
 
@@ -65,8 +74,7 @@ impl ModelBackend {
             descriptor: BackendDescriptor {
                 name: format!("upstream:{}", upstream.descriptor().name),
                 manifest: Some(manifest),
-                // It has no hands at all.
-                enforcement: EnforcementLevel::Host,
+                holders: HOLDERS,
                 priority,
             },
             upstream,
@@ -121,6 +129,10 @@ impl Session for ModelSession {
         &self.manifest
     }
 
+    fn holders(&self) -> Holders {
+        HOLDERS
+    }
+
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
         Box::pin(async move {
             let mut usage = VendorUsage::default();
@@ -131,13 +143,13 @@ impl Session for ModelSession {
                 ended = exchange(&*self.upstream, &context, &mut usage) => ended,
             };
             let result = match ended {
-                Ok(()) | Err(Interrupted::Stopped) => Ok(()),
+                Ok(()) | Err(Interrupted::Stopped) => Ok(Completion::Whole),
                 Err(Interrupted::Failed(error)) => Err(error),
             };
             RunEnd {
                 result,
                 usage_raw: usage.into_value(),
-                artifacts: Vec::new(),
+                ..RunEnd::completed()
             }
         })
     }

@@ -8,10 +8,10 @@ use abp_backend_core::{
 };
 use abp_core::ir::{IrContentBlock, IrConversation, IrRole};
 use abp_core::{
-    AgentEventKind, BackendIdentity, Capability, CapabilityManifest, EnforcementLevel,
-    SupportLevel, UsageNormalized,
+    AgentEventKind, BackendIdentity, Capability, CapabilityManifest, SupportLevel, UsageNormalized,
 };
 use abp_error::AbpError;
+use abp_policy::Holders;
 
 use crate::{MockScript, Step};
 
@@ -43,7 +43,7 @@ impl MockBackend {
                 name: script.name,
                 manifest: Some(manifest),
                 // It has no hands but the host's tools, which ask the policy first.
-                enforcement: EnforcementLevel::Host,
+                holders: Holders::HOST_TOOLS,
                 priority: script.priority,
             },
             steps: script.steps,
@@ -96,6 +96,10 @@ impl Session for MockSession {
 
     fn manifest(&self) -> &CapabilityManifest {
         &self.manifest
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::HOST_TOOLS
     }
 
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {

@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
-use abp_core::EnforcementLevel;
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{SidecarClient, SidecarSpec};
+use abp_policy::Holders;
 
 use crate::session::SidecarSession;
 use crate::{Breaker, BreakerState};
@@ -30,8 +30,8 @@ impl SidecarBackend {
                 name: name.into(),
                 // Only the sidecar itself knows.
                 manifest: None,
-                // It has hands of its own: what it does is seen when it says so.
-                enforcement: EnforcementLevel::Advisory,
+                // It has tools of its own: what it does is seen when it says so.
+                holders: Holders::ANNOUNCED,
                 priority,
             },
             spec,

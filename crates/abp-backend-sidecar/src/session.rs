@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use abp_backend_core::{BoxFuture, Emission, McpAccess, RunContext, RunEnd, Session};
+use abp_backend_core::{BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, Session};
 use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ExecutionMode,
     Outcome, RuntimeConfig, UsageNormalized, WorkOrder,
@@ -10,6 +10,7 @@ use abp_core::{
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{Claim, Containment, RunEnded, SidecarClient, SidecarRun};
 use abp_plan::Payload;
+use abp_policy::Holders;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -61,6 +62,10 @@ impl Session for SidecarSession {
 
     fn manifest(&self) -> &CapabilityManifest {
         self.client.manifest()
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::ANNOUNCED
     }
 
     fn contained_by(&self) -> Option<&'static str> {
@@ -170,10 +175,6 @@ async fn conclude(ended: RunEnded, reported: UsageNormalized, context: &RunConte
         let usage = claim.usage.clone();
         let _ = context.emit(AgentEventKind::UsageUpdated { usage }).await;
     }
-    if claim.outcome == Some(Outcome::Partial) {
-        let message = "the sidecar says that its work is not complete".to_owned();
-        let _ = context.emit(AgentEventKind::Warning { message }).await;
-    }
     end_of(claim)
 }
 
@@ -189,12 +190,14 @@ fn end_of(claim: Claim) -> RunEnd {
             },
             AbpError::from,
         )),
-        Some(Outcome::Complete | Outcome::Partial | Outcome::Cancelled) | None => Ok(()),
+        Some(Outcome::Partial | Outcome::Cancelled) => Ok(Completion::Partial),
+        Some(Outcome::Complete) | None => Ok(Completion::Whole),
     };
     RunEnd {
         result,
         usage_raw: claim.usage_raw,
         artifacts: claim.artifacts,
+        ..RunEnd::completed()
     }
 }
 

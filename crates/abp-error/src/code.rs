@@ -278,6 +278,9 @@ error_codes! {
     RunCancelled = "RUN_CANCELLED", Execution, 409, Cancelled,
         "The run was cancelled.",
         "The receipt says by whom and why; run again when wanted.";
+    RunIncomplete = "RUN_INCOMPLETE", Execution, 500, RunFailed,
+        "The backend ended in order and says that its work is not complete.",
+        "Look at what was done with `abp diff`, and run again for the rest.";
     RunInterrupted = "RUN_INTERRUPTED", Execution, 500, RunFailed,
         "The host ended before the run did; its receipt was made when the host started again.",
         "The receipt holds every event that was recorded; run again when wanted.";

@@ -7,7 +7,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use crate::{GlobError, check_limits};
 
 /// A compiled list of patterns, in the order they were given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GlobList {
     patterns: Vec<String>,
     /// What every match of a pattern begins with.

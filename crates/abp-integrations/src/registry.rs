@@ -6,6 +6,7 @@ use std::sync::Arc;
 use abp_backend_core::{Backend, BackendDescriptor};
 use abp_backend_mock::MockBackend;
 use abp_plan::Candidate;
+use abp_policy::Holders;
 
 /// Backends by name.
 #[derive(Debug, Clone, Default)]
@@ -50,14 +51,15 @@ impl BackendRegistry {
         self.backends.values().map(|backend| backend.descriptor())
     }
 
-    /// Every backend as a candidate for a plan.
+    /// Every backend as a candidate for a plan. `held` is what the host itself holds of a policy,
+    /// whichever backend is chosen.
     #[must_use]
-    pub fn candidates(&self) -> Vec<Candidate> {
+    pub fn candidates(&self, held: Holders) -> Vec<Candidate> {
         self.descriptors()
             .map(|descriptor| Candidate {
                 backend: descriptor.name.clone(),
                 manifest: descriptor.manifest.clone(),
-                enforcement: descriptor.enforcement,
+                holders: descriptor.holders.or_stronger(held),
                 priority: descriptor.priority,
             })
             .collect()

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use abp_capability::negotiate;
 use abp_core::{
-    CapabilityManifest, EmulationReport, EnforcementLevel, Loss, NegotiationResult, PlanReport,
-    WorkOrder,
+    CapabilityManifest, EmulationReport, Loss, NegotiationResult, PlanReport, WorkOrder,
 };
 use abp_emulation::PostProcessor;
+use abp_policy::{Holder, Holders, PolicyList};
 use abp_projection::{Evaluation, Provision};
 
 use crate::lower::Handed;
@@ -40,9 +40,9 @@ impl ConfirmedPlan {
         plan: &RunPlan,
         backend: &str,
         manifest: &CapabilityManifest,
-        enforcement: EnforcementLevel,
+        holders: &Holders,
     ) -> Result<Self, PlanError> {
-        let evaluation = Evaluation::new(&plan.demands, manifest, enforcement, &plan.engine);
+        let evaluation = Evaluation::new(&plan.demands, manifest, holders, &plan.engine);
         if !evaluation.is_eligible() {
             return Err(PlanError::NotConfirmed {
                 backend: backend.to_owned(),
@@ -52,6 +52,7 @@ impl ConfirmedPlan {
         let prepared = prepare(plan, backend, manifest)?;
         let mut selection = plan.projection.selection.clone();
         let mut notes = prepared.notes;
+        notes.extend(unheld(&plan.demands.lists, holders));
         if selection.selected != backend {
             notes.push(format!(
                 "{} was chosen first and could not be used",
@@ -105,18 +106,27 @@ impl ConfirmedPlan {
     }
 }
 
+/// Rules that nothing evaluates are no protection, and the reader has to know.
+fn unheld(lists: &[PolicyList], holders: &Holders) -> Option<String> {
+    let unheld = lists
+        .iter()
+        .filter(|&&list| holders.of(list) == Holder::NONE);
+    let unheld: Vec<_> = unheld.map(|list| list.as_str()).collect();
+    (!unheld.is_empty()).then(|| {
+        format!(
+            "nothing enforces the rules of {} on this backend",
+            unheld.join(", ")
+        )
+    })
+}
+
 pub(crate) fn prepare(
     plan: &RunPlan,
     backend: &str,
     manifest: &CapabilityManifest,
 ) -> Result<Prepared, PlanError> {
-    // Enforcement does not depend on the manifest; it was judged where the candidate was.
-    let evaluation = Evaluation::new(
-        &plan.demands,
-        manifest,
-        EnforcementLevel::Kernel,
-        &plan.engine,
-    );
+    // Enforcement is judged where the candidate is, and says nothing about emulations.
+    let evaluation = Evaluation::new(&plan.demands, manifest, &Holders::NONE, &plan.engine);
     let emulations = evaluation.required_emulations();
     let Handed {
         payload,

@@ -14,6 +14,7 @@ use abp_core::{
 use abp_dialect::{Dialect, Exchange, TargetProfile};
 use abp_emulation::{EmulationEngine, PostProcessor};
 use abp_json::Limits;
+use abp_policy::Holders;
 use abp_projection::{Demands, Evaluation};
 use abp_translate::{
     KnownLedgers, Ledger, Options, Recovered, TranslateError, needed_reasoning, read_request,
@@ -173,11 +174,11 @@ fn decide(
 ) -> Result<Decided, PlanError> {
     let demands = Demands {
         requirements: infer(conversation),
-        min_enforcement: EnforcementLevel::Advisory,
+        min_enforcement: EnforcementLevel::None,
+        lists: Vec::new(),
         may_emulate: true,
     };
-    let enforcement = EnforcementLevel::Advisory;
-    let evaluation = Evaluation::new(&demands, target.manifest, enforcement, engine);
+    let evaluation = Evaluation::new(&demands, target.manifest, &Holders::NONE, engine);
     if !evaluation.is_eligible() {
         return Err(PlanError::NotConfirmed {
             backend: target.upstream.to_owned(),

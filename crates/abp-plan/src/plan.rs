@@ -10,6 +10,7 @@ use abp_core::{
 };
 use abp_dialect::{Dialect, TargetProfile};
 use abp_emulation::{EmulationConfig, EmulationEngine};
+use abp_policy::{Holders, lists_in_use};
 use abp_projection::{Candidate, Demands, ProjectionMatrix, ProjectionResult};
 use abp_translate::map_work_order;
 use serde::Serialize;
@@ -85,6 +86,7 @@ pub fn plan(
     let demands = Demands {
         requirements: requirements(&order, infer(&conversation), by_settings(&order)?),
         min_enforcement: min_enforcement(&order)?,
+        lists: lists_in_use(&order.policy),
         may_emulate: mode == ExecutionMode::Mapped,
     };
     let engine = EmulationEngine::new(settings.emulation.clone());
@@ -158,7 +160,8 @@ impl RunPlan {
         &self.projection
     }
 
-    /// Repeats the decisions on the manifest of the opened backend.
+    /// Repeats the decisions on the opened backend: on its manifest, and on who really holds the rules
+    /// of the policy there.
     ///
     /// # Errors
     /// Fails where the backend cannot do what is required; nothing has been sent to it yet.
@@ -166,9 +169,9 @@ impl RunPlan {
         &self,
         backend: &str,
         manifest: &CapabilityManifest,
-        enforcement: EnforcementLevel,
+        holders: &Holders,
     ) -> Result<ConfirmedPlan, PlanError> {
-        ConfirmedPlan::new(self, backend, manifest, enforcement)
+        ConfirmedPlan::new(self, backend, manifest, holders)
     }
 }
 
@@ -261,7 +264,7 @@ impl OnLoss {
 
 fn min_enforcement(order: &WorkOrder) -> Result<EnforcementLevel, PlanError> {
     let Some(demand) = order.config.abp_setting("enforcement") else {
-        return Ok(EnforcementLevel::Advisory);
+        return Ok(EnforcementLevel::None);
     };
     serde_json::from_value(demand.clone()).map_err(|_| PlanError::Setting {
         key: "enforcement",

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use abp_core::PolicyProfile;
 use serde::Serialize;
 
 /// The longest part of a name that a reason repeats; names come from agents and have no limit.
@@ -40,6 +41,31 @@ pub enum PolicyList {
 }
 
 impl PolicyList {
+    /// Every list, in the order of the profile.
+    pub const ALL: [Self; 7] = [
+        Self::AllowedTools,
+        Self::DisallowedTools,
+        Self::DenyRead,
+        Self::DenyWrite,
+        Self::AllowNetwork,
+        Self::DenyNetwork,
+        Self::RequireApprovalFor,
+    ];
+
+    /// The patterns of this list.
+    #[must_use]
+    pub fn patterns(self, profile: &PolicyProfile) -> &[String] {
+        match self {
+            Self::AllowedTools => &profile.allowed_tools,
+            Self::DisallowedTools => &profile.disallowed_tools,
+            Self::DenyRead => &profile.deny_read,
+            Self::DenyWrite => &profile.deny_write,
+            Self::AllowNetwork => &profile.allow_network,
+            Self::DenyNetwork => &profile.deny_network,
+            Self::RequireApprovalFor => &profile.require_approval_for,
+        }
+    }
+
     /// The name of the profile's field.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -70,6 +96,20 @@ pub struct Rule {
     pub pattern: String,
     /// Its place in the list, from 0.
     pub index: usize,
+}
+
+impl Rule {
+    /// The pattern that stands for everything an allow list does not name.
+    pub const NOT_LISTED: &'static str = "<not listed>";
+
+    /// The rule behind the patterns of an allow list: everything else is denied.
+    pub(crate) fn not_listed(list: PolicyList, patterns: usize) -> Self {
+        Self {
+            list,
+            pattern: Self::NOT_LISTED.to_owned(),
+            index: patterns,
+        }
+    }
 }
 
 impl fmt::Display for Rule {
@@ -118,10 +158,10 @@ impl Decision {
         }
     }
 
-    pub(crate) fn not_listed(subject: &Subject<'_>, list: PolicyList) -> Self {
+    pub(crate) fn not_listed(subject: &Subject<'_>, list: PolicyList, patterns: usize) -> Self {
         Self {
             verdict: Verdict::Deny,
-            rule: None,
+            rule: Some(Rule::not_listed(list, patterns)),
             reason: format!("{subject} matches no pattern of {list}"),
         }
     }

@@ -10,8 +10,8 @@ use crate::network::{NetworkList, Target};
 use crate::path::why_not_normal;
 use crate::{ApprovedRead, ApprovedWrite, Decision, PolicyError, PolicyList, Rule, Verdict};
 
-/// A compiled policy profile.
-#[derive(Debug, Clone)]
+/// A compiled policy profile. The default one is empty and allows everything.
+#[derive(Debug, Clone, Default)]
 pub struct PolicyEngine {
     profile: PolicyProfile,
     allowed_tools: GlobList,
@@ -76,7 +76,7 @@ impl PolicyEngine {
         match self.allowed_tools.first_match(name) {
             Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowedTools, found),
             None if self.allowed_tools.is_empty() => Decision::unnamed(&subject),
-            None => Decision::not_listed(&subject, PolicyList::AllowedTools),
+            None => self.not_listed(&subject, PolicyList::AllowedTools),
         }
     }
 
@@ -149,7 +149,7 @@ impl PolicyEngine {
         match self.allow_network.granting(&target) {
             Some(found) => self.by_rule(Verdict::Allow, &subject, PolicyList::AllowNetwork, found),
             None if self.allow_network.is_empty() => Decision::unnamed(&subject),
-            None => Decision::not_listed(&subject, PolicyList::AllowNetwork),
+            None => self.not_listed(&subject, PolicyList::AllowNetwork),
         }
     }
 
@@ -179,24 +179,21 @@ impl PolicyEngine {
         }
     }
 
-    /// Every rule of the profile, in the profile's order.
+    /// Every rule of the profile, in the profile's order. An allow list ends in the rule that denies
+    /// whatever it does not name.
     pub fn rules(&self) -> impl Iterator<Item = Rule> {
-        let lists = [
-            PolicyList::AllowedTools,
-            PolicyList::DisallowedTools,
-            PolicyList::DenyRead,
-            PolicyList::DenyWrite,
-            PolicyList::AllowNetwork,
-            PolicyList::DenyNetwork,
-            PolicyList::RequireApprovalFor,
-        ];
-        lists.into_iter().flat_map(|list| {
-            let numbered = self.patterns(list).iter().enumerate();
-            numbered.map(move |(index, pattern)| Rule {
+        PolicyList::ALL.into_iter().flat_map(|list| {
+            let patterns = self.patterns(list);
+            let allows = matches!(list, PolicyList::AllowedTools | PolicyList::AllowNetwork);
+            let rest = allows && !patterns.is_empty();
+            let rest = rest.then(|| Rule::not_listed(list, patterns.len()));
+            let numbered = patterns.iter().enumerate();
+            let numbered = numbered.map(move |(index, pattern)| Rule {
                 list,
                 pattern: pattern.clone(),
                 index,
-            })
+            });
+            numbered.chain(rest)
         })
     }
 
@@ -239,16 +236,12 @@ impl PolicyEngine {
         Decision::by_rule(verdict, subject, rule)
     }
 
+    fn not_listed(&self, subject: &Subject<'_>, list: PolicyList) -> Decision {
+        Decision::not_listed(subject, list, self.patterns(list).len())
+    }
+
     fn patterns(&self, list: PolicyList) -> &[String] {
-        match list {
-            PolicyList::AllowedTools => &self.profile.allowed_tools,
-            PolicyList::DisallowedTools => &self.profile.disallowed_tools,
-            PolicyList::DenyRead => &self.profile.deny_read,
-            PolicyList::DenyWrite => &self.profile.deny_write,
-            PolicyList::AllowNetwork => &self.profile.allow_network,
-            PolicyList::DenyNetwork => &self.profile.deny_network,
-            PolicyList::RequireApprovalFor => &self.profile.require_approval_for,
-        }
+        list.patterns(&self.profile)
     }
 }
 

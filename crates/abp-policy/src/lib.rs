@@ -15,10 +15,12 @@
 mod decision;
 mod engine;
 mod error;
+mod holder;
 mod network;
 mod path;
 
 pub use decision::{Decision, PolicyList, Rule, Verdict};
 pub use engine::PolicyEngine;
 pub use error::PolicyError;
+pub use holder::{Holder, Holders, lists_in_use};
 pub use path::{ApprovedRead, ApprovedWrite};

@@ -47,7 +47,7 @@ impl Target {
 }
 
 /// A list of host patterns.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NetworkList {
     /// `host/port` globs. A host has no slash, so the one slash of pattern and target always meet.
     full: GlobList,

@@ -6,14 +6,17 @@ use abp_core::{
     EmulationStrategy, EnforcementLevel, MinSupport,
 };
 use abp_emulation::EmulationEngine;
+use abp_policy::{Holders, PolicyList};
 
 /// Everything a backend is measured against.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demands {
     /// The capabilities.
     pub requirements: CapabilityRequirements,
-    /// The weakest enforcement of the policy that is accepted.
+    /// The weakest enforcement that is accepted for any rule of the policy.
     pub min_enforcement: EnforcementLevel,
+    /// The lists of the policy that hold rules.
+    pub lists: Vec<PolicyList>,
     /// Whether ABP may change the conversation to emulate something; not in passthrough.
     pub may_emulate: bool,
 }
@@ -54,7 +57,7 @@ impl Evaluation {
     pub fn new(
         demands: &Demands,
         manifest: &CapabilityManifest,
-        enforcement: EnforcementLevel,
+        holders: &Holders,
         engine: &EmulationEngine,
     ) -> Self {
         let provide = |requirement: &CapabilityRequirement| {
@@ -65,7 +68,7 @@ impl Evaluation {
         };
         Self {
             provisions: demands.requirements.required.iter().map(provide).collect(),
-            enforcement_problem: enforcement_problem(enforcement, demands),
+            enforcement_problem: enforcement_problem(holders, demands),
         }
     }
 
@@ -124,12 +127,19 @@ impl Evaluation {
     }
 }
 
-pub(crate) fn enforcement_problem(offered: EnforcementLevel, demands: &Demands) -> Option<String> {
-    (offered < demands.min_enforcement).then(|| {
+/// Names every list whose rules would be held less strongly than the order demands.
+pub(crate) fn enforcement_problem(holders: &Holders, demands: &Demands) -> Option<String> {
+    let demanded = demands.min_enforcement;
+    let weak = demands.lists.iter().filter_map(|&list| {
+        let offered = holders.of(list).level;
+        (offered < demanded).then(|| format!("{list} would be enforced by {}", enforcer(offered)))
+    });
+    let weak: Vec<_> = weak.collect();
+    (!weak.is_empty()).then(|| {
         format!(
-            "the policy would be enforced by {}, the order demands {}",
-            enforcer(offered),
-            enforcer(demands.min_enforcement)
+            "{}, the order demands {}",
+            weak.join(", "),
+            enforcer(demanded)
         )
     })
 }

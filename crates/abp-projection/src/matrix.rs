@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use abp_core::{
-    CandidateReport, Capability, CapabilityManifest, EnforcementLevel, FidelityScore,
-    SelectionReport,
-};
+use abp_core::{CandidateReport, Capability, CapabilityManifest, FidelityScore, SelectionReport};
 use abp_emulation::EmulationEngine;
 use abp_error::ErrorCode;
+use abp_policy::Holders;
 
 use crate::evaluate::enforcement_problem;
 use crate::score::{score, unknown};
@@ -20,8 +18,8 @@ pub struct Candidate {
     pub backend: String,
     /// What it can do; `None` where that is only known once it is opened.
     pub manifest: Option<CapabilityManifest>,
-    /// How strongly the policy is enforced on it.
-    pub enforcement: EnforcementLevel,
+    /// Who would hold the rules of the policy on it.
+    pub holders: Holders,
     /// The operator's preference; higher is better.
     pub priority: u32,
 }
@@ -171,16 +169,16 @@ impl ProjectionMatrix {
         let Some(manifest) = &candidate.manifest else {
             return Evaluated {
                 backend: candidate.backend.clone(),
-                eligible: enforcement_problem(candidate.enforcement, demands).is_none(),
+                eligible: enforcement_problem(&candidate.holders, demands).is_none(),
                 score: unknown(priority),
                 emulations: Vec::new(),
                 reasons: vec!["capabilities are only known once it is opened".to_owned()],
-                refusals: enforcement_problem(candidate.enforcement, demands)
+                refusals: enforcement_problem(&candidate.holders, demands)
                     .into_iter()
                     .collect(),
             };
         };
-        let evaluation = Evaluation::new(demands, manifest, candidate.enforcement, &self.engine);
+        let evaluation = Evaluation::new(demands, manifest, &candidate.holders, &self.engine);
         Evaluated {
             backend: candidate.backend.clone(),
             eligible: evaluation.is_eligible(),

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::{
-    Backend, CancelHandle, CancelSignal, Emission, EmitError, HostRequest, OpenSpec, RunContext,
-    RunEnd, Session, ToolError, cancellation,
+    Backend, CancelHandle, CancelSignal, Completion, Emission, EmitError, HostRequest, OpenSpec,
+    RunContext, RunEnd, Session, ToolError, cancellation,
 };
 use abp_core::{
-    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
-    EnforcementLevel, McpReport, Receipt,
+    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile, McpReport,
+    Receipt, StateAccess,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
-use abp_policy::PolicyEngine;
+use abp_policy::{Holders, PolicyEngine};
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
 use abp_workspace::{StageProgress, WorkspaceManager};
@@ -64,8 +64,9 @@ pub(crate) struct Accepted {
 pub(crate) struct Engaged {
     pub(crate) identity: BackendIdentity,
     pub(crate) manifest: CapabilityManifest,
-    pub(crate) enforcement: EnforcementLevel,
+    pub(crate) holders: Holders,
     pub(crate) contained_by: Option<&'static str>,
+    pub(crate) state: Option<StateAccess>,
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
 }
 
@@ -124,8 +125,9 @@ pub(crate) async fn supervise(
                 adapter_version: None,
             },
             manifest: CapabilityManifest::new(),
-            enforcement: EnforcementLevel::Advisory,
+            holders: Holders::NONE,
             contained_by: None,
+            state: None,
             plan: None,
         },
         accepted,
@@ -205,10 +207,13 @@ impl Supervisor {
     ) -> Result<Result<(Box<dyn Session>, Arc<ConfirmedPlan>), AbpError>, Ended> {
         let descriptor = backend.descriptor();
         self.engaged.identity.id.clone_from(&descriptor.name);
-        self.engaged.enforcement = descriptor.enforcement;
+        // Until a session is open nothing but the host's own handling holds anything.
+        self.engaged.holders = stage.holders();
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),
+            policy: self.accepted.policy.clone(),
+            hidden: self.accepted.runtime.hidden_dirs(),
         };
         let opened = tokio::select! {
             biased;
@@ -223,11 +228,12 @@ impl Supervisor {
         self.engaged.identity = session.identity().clone();
         self.engaged.manifest = session.manifest().clone();
         self.engaged.contained_by = session.contained_by();
-        let confirmed = self.accepted.plan.confirm(
-            &descriptor.name,
-            session.manifest(),
-            descriptor.enforcement,
-        );
+        self.engaged.state = session.state_access();
+        self.engaged.holders = stage.holders().or_stronger(session.holders());
+        let confirmed =
+            self.accepted
+                .plan
+                .confirm(&descriptor.name, session.manifest(), &self.engaged.holders);
         Ok(match confirmed {
             Ok(plan) => {
                 let plan = Arc::new(plan);
@@ -409,7 +415,8 @@ impl Supervisor {
                 stop.error.or_else(|| self.limit_error(stop.reason)),
             ),
             (None, Err(error)) => Ended::failed(error),
-            (None, Ok(())) => match plan.post().check(self.recorder.answer()) {
+            (None, Ok(Completion::Partial)) => Ended::partial(),
+            (None, Ok(Completion::Whole)) => match plan.post().check(self.recorder.answer()) {
                 Ok(()) => Ended::complete(),
                 Err(problem) => Ended::failed(AbpError::new(
                     ErrorCode::CapabilityEmulationFailed,

@@ -50,6 +50,16 @@ impl Ended {
         }
     }
 
+    /// The backend says that it did not do all of its work, which is believed.
+    pub(crate) fn partial() -> Self {
+        let message = "the backend says that its work is not complete";
+        Self {
+            outcome: Outcome::Partial,
+            error: Some(AbpError::new(ErrorCode::RunIncomplete, message)),
+            ..Self::complete()
+        }
+    }
+
     pub(crate) fn failed(error: AbpError) -> Self {
         Self {
             outcome: Outcome::Failed,
@@ -288,7 +298,8 @@ impl Supervisor {
         let clock = self.recorder.clock;
         let enforcement = EnforcementReport {
             contained_by: self.engaged.contained_by.map(str::to_owned),
-            ..self.gate.report(self.engaged.enforcement)
+            state: self.engaged.state,
+            ..self.gate.report(&self.engaged.holders)
         };
         let recorded = self.recorder.finish().await;
         if let Some(problem) = recorded.problem {

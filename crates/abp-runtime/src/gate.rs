@@ -4,11 +4,9 @@
 
 use std::path::Path;
 
-use abp_core::{
-    AgentEventKind, EnforcedRule, EnforcementLevel, EnforcementReport, PermissionOutcome,
-};
+use abp_core::{AgentEventKind, EnforcedRule, EnforcementReport, PermissionOutcome};
 use abp_mcp::ServerTool;
-use abp_policy::{ApprovedRead, ApprovedWrite, Decision, PolicyEngine, Rule, Verdict};
+use abp_policy::{ApprovedRead, ApprovedWrite, Decision, Holders, PolicyEngine, Rule, Verdict};
 
 use crate::approval::{Answer, Approvals, Decider};
 use crate::mcp;
@@ -105,14 +103,17 @@ impl Gate {
         }
     }
 
-    /// How each rule was held; `level` is what the backend's kind allows.
-    pub(crate) fn report(&self, level: EnforcementLevel) -> EnforcementReport {
-        let rules = self.denied.iter().map(|(rule, denied)| EnforcedRule {
-            list: rule.list.as_str().to_owned(),
-            pattern: rule.pattern.clone(),
-            enforced_by: level,
-            by: String::new(),
-            denied: *denied,
+    /// How each rule was held, and by whom.
+    pub(crate) fn report(&self, holders: &Holders) -> EnforcementReport {
+        let rules = self.denied.iter().map(|(rule, denied)| {
+            let holder = holders.of(rule.list);
+            EnforcedRule {
+                list: rule.list.as_str().to_owned(),
+                pattern: rule.pattern.clone(),
+                enforced_by: holder.level,
+                by: holder.by.to_owned(),
+                denied: *denied,
+            }
         });
         EnforcementReport {
             rules: rules.collect(),

@@ -10,7 +10,7 @@ use abp_core::{
 };
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
-use abp_policy::PolicyEngine;
+use abp_policy::{Holders, PolicyEngine};
 use abp_receipt::Hash;
 use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
 use abp_stream::Redactor;
@@ -42,6 +42,13 @@ pub struct RuntimeOptions {
     pub prices: PriceTable,
     /// How runs are planned.
     pub planning: PlanSettings,
+}
+
+impl RuntimeOptions {
+    /// The directories that no process of a run may see.
+    pub(crate) fn hidden_dirs(&self) -> Vec<PathBuf> {
+        vec![self.state_dir.clone()]
+    }
 }
 
 /// What the caller of one run decides.
@@ -156,7 +163,8 @@ impl Runtime {
     /// # Errors
     /// Says why the order cannot be carried out by that backend, or by any (`auto`).
     pub fn plan(&self, backend_name: &str, order: WorkOrder) -> Result<RunPlan, RuntimeError> {
-        let candidates = self.candidates(backend_name)?;
+        let held = Holders::of_workspace(order.workspace.mode);
+        let candidates = self.candidates(backend_name, held)?;
         let plan = plan(order, &candidates, &self.options.planning)?;
         // Servers that are not there are missed before anything is started.
         self.mcp_grant(plan.order())?;
@@ -271,8 +279,8 @@ impl Runtime {
         })
     }
 
-    fn candidates(&self, name: &str) -> Result<Vec<Candidate>, RuntimeError> {
-        let mut candidates = self.registry.candidates();
+    fn candidates(&self, name: &str, held: Holders) -> Result<Vec<Candidate>, RuntimeError> {
+        let mut candidates = self.registry.candidates(held);
         if name == Self::AUTO {
             return Ok(candidates);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
+use abp_policy::Holders;
 use abp_workspace::{
     Changes, Error as WorkspaceError, GitBaseline, PreparedWorkspace, WorkspaceManager,
 };
@@ -33,6 +34,11 @@ impl Stage {
 
     pub(crate) fn root(&self) -> &std::path::Path {
         self.workspace.root()
+    }
+
+    /// What the host's own handling of this workspace holds of a policy.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::of_workspace(self.mode)
     }
 
     /// Runs blocking work on the workspace.

@@ -89,7 +89,7 @@ fn confirmed(backend: &ModelBackend, abp: &Value) -> Arc<ConfirmedPlan> {
     let candidate = Candidate {
         backend: name.clone(),
         manifest: descriptor.manifest.clone(),
-        enforcement: descriptor.enforcement,
+        holders: descriptor.holders,
         priority: 0,
     };
     let settings = PlanSettings {
@@ -98,7 +98,7 @@ fn confirmed(backend: &ModelBackend, abp: &Value) -> Arc<ConfirmedPlan> {
     };
     let manifest = descriptor.manifest.as_ref().unwrap();
     let plan = plan(order, &[candidate], &settings).unwrap();
-    let confirmed = plan.confirm(&name, manifest, descriptor.enforcement);
+    let confirmed = plan.confirm(&name, manifest, &descriptor.holders);
     Arc::new(confirmed.unwrap())
 }
 
@@ -111,6 +111,8 @@ async fn run_plan(
     let spec = OpenSpec {
         run_id: Default::default(),
         workspace_root: PathBuf::new(),
+        policy: Default::default(),
+        hidden: Vec::new(),
     };
     let session = backend.open(spec).await.unwrap();
     let (sender, mut requests) = mpsc::channel(1);

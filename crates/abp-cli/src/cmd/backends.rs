@@ -1,8 +1,11 @@
 //! `abp backends`.
 
+use std::path::PathBuf;
+
 use abp_backend_core::{Backend, OpenSpec};
-use abp_core::{BackendIdentity, CapabilityManifest, EnforcementLevel, SupportLevel};
+use abp_core::{BackendIdentity, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, AbpErrorDto, ExitStatus};
+use abp_policy::{Holders, PolicyEngine};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -16,7 +19,7 @@ struct Row {
     name: String,
     /// `null` where only the open backend knows.
     capabilities: Option<CapabilityManifest>,
-    policy_enforced_by: EnforcementLevel,
+    policy_enforced_by: Holders,
     priority: u32,
     /// What came of opening it, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,19 +41,20 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let registry = session.runs.registry()?;
+    let hidden = [session.config().state_dir.clone()];
     let mut rows = Vec::new();
     for backend in registry.backends() {
         let descriptor = backend.descriptor();
         let mut row = Row {
             name: descriptor.name.clone(),
             capabilities: descriptor.manifest.clone(),
-            policy_enforced_by: descriptor.enforcement,
+            policy_enforced_by: descriptor.holders,
             priority: descriptor.priority,
             probe: None,
         };
         if args.probe {
             block_on(async {
-                row.probe(&**backend).await;
+                row.probe(&**backend, &hidden).await;
                 Ok(())
             })?;
         }
@@ -73,10 +77,12 @@ pub(crate) fn run(
 
 impl Row {
     /// Opens the backend without giving it any work.
-    async fn probe(&mut self, backend: &dyn Backend) {
+    async fn probe(&mut self, backend: &dyn Backend, hidden: &[PathBuf]) {
         let spec = OpenSpec {
             run_id: Uuid::now_v7(),
             workspace_root: std::env::temp_dir(),
+            policy: PolicyEngine::default(),
+            hidden: hidden.to_vec(),
         };
         self.probe = Some(match backend.open(spec).await {
             Ok(session) => {

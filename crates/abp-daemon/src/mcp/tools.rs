@@ -117,7 +117,7 @@ impl AbpServer {
             json!({
                 "name": descriptor.name,
                 "capabilities": descriptor.manifest,
-                "policy_enforced_by": descriptor.enforcement,
+                "policy_enforced_by": descriptor.holders,
             })
         });
         Ok(json!({ "backends": rows.collect::<Vec<_>>() }))

@@ -1,10 +1,10 @@
 //! Work orders that carry a vendor's request, and backends that are models.
 
+use abp_policy::Holders;
 use std::collections::BTreeMap;
 
 use abp_core::{
-    Capability, CapabilityManifest, EnforcementLevel, LossKind, SupportLevel, WorkOrder,
-    WorkOrderBuilder,
+    Capability, CapabilityManifest, LossKind, SupportLevel, WorkOrder, WorkOrderBuilder,
 };
 use abp_dialect::{Dialect, TargetProfile};
 use abp_error::ErrorCode;
@@ -28,7 +28,7 @@ fn confirmed(order: WorkOrder, model: Option<Dialect>) -> Result<ConfirmedPlan, 
     let candidate = Candidate {
         backend: "b".to_owned(),
         manifest: Some(manifest()),
-        enforcement: EnforcementLevel::Advisory,
+        holders: Holders::NONE,
         priority: 0,
     };
     let target = |dialect| ModelTarget {
@@ -42,7 +42,7 @@ fn confirmed(order: WorkOrder, model: Option<Dialect>) -> Result<ConfirmedPlan, 
             .collect(),
         ..PlanSettings::default()
     };
-    plan(order, &[candidate], &settings)?.confirm("b", &manifest(), EnforcementLevel::Advisory)
+    plan(order, &[candidate], &settings)?.confirm("b", &manifest(), &Holders::NONE)
 }
 
 fn chat() -> Value {

@@ -47,7 +47,7 @@ fn tools() {
     check("mcp/git/log", Verdict::Allow, Some("allowed_tools[2]"));
     check("Write", Verdict::Deny, Some("disallowed_tools[0]"));
     check("BashKill", Verdict::Deny, Some("disallowed_tools[1]"));
-    check("read", Verdict::Deny, None);
+    check("read", Verdict::Deny, Some("allowed_tools[3]"));
     check("Read ", Verdict::Deny, None);
     check("Read\0", Verdict::Deny, None);
     check("", Verdict::Deny, None);
@@ -173,23 +173,23 @@ fn network_rules() {
     let (allow, deny) = (Verdict::Allow, Verdict::Deny);
     check("a.example.com", allow, Some("allow_network[0]"));
     check("A.B.EXAMPLE.COM.:8443", allow, Some("allow_network[0]"));
-    check("example.com", deny, None);
-    check("evilexample.com", deny, None);
-    check("a.example.com.evil.com", deny, None);
+    check("example.com", deny, Some("allow_network[5]"));
+    check("evilexample.com", deny, Some("allow_network[5]"));
+    check("a.example.com.evil.com", deny, Some("allow_network[5]"));
     check("bad.example.com:443", deny, Some("deny_network[0]"));
     check("BAD.example.com.", deny, Some("deny_network[0]"));
     check("mail.example.com:443", allow, Some("allow_network[0]"));
     check("mail.example.com:25", deny, Some("deny_network[1]"));
     check("mail.example.com", deny, Some("deny_network[1]"));
     check("api.test:443", allow, Some("allow_network[1]"));
-    check("api.test:80", deny, None);
-    check("api.test", deny, None);
+    check("api.test:80", deny, Some("allow_network[5]"));
+    check("api.test", deny, Some("allow_network[5]"));
     check("[::1]:8080", allow, Some("allow_network[2]"));
     check("[0:0:0:0:0:0:0:1]:8080", allow, Some("allow_network[2]"));
-    check("::1", deny, None);
+    check("::1", deny, Some("allow_network[5]"));
     check("10.0.0.1:80", allow, Some("allow_network[3]"));
     check("[::ffff:10.0.0.1]:80", allow, Some("allow_network[3]"));
-    check("10.0.0.evil.example", deny, None);
+    check("10.0.0.evil.example", deny, Some("allow_network[5]"));
     check("10.0.0.9", deny, Some("deny_network[2]"));
     check("[::ffff:10.0.0.9]", deny, Some("deny_network[2]"));
     check("b.test:1", allow, Some("allow_network[4]"));
@@ -281,6 +281,7 @@ fn rules_come_in_the_profiles_order() {
     let expected = [
         "allowed_tools[0] \"a\"",
         "allowed_tools[1] \"b\"",
+        "allowed_tools[2] \"<not listed>\"",
         "deny_write[0] \"./c\"",
         "require_approval_for[0] \"d\"",
     ];

@@ -5,13 +5,14 @@ use abp_core::{
     EnforcementLevel, MinSupport, SupportLevel,
 };
 use abp_emulation::EmulationEngine;
+use abp_policy::{Holders, PolicyList};
 use abp_projection::{Candidate, Demands, ProjectionError, ProjectionMatrix, ProjectionResult};
 
 fn candidate(backend: &str, manifest: Option<&[(Capability, SupportLevel)]>) -> Candidate {
     Candidate {
         backend: backend.into(),
         manifest: manifest.map(|manifest| manifest.iter().cloned().collect::<CapabilityManifest>()),
-        enforcement: EnforcementLevel::Host,
+        holders: Holders::HOST_TOOLS,
         priority: 0,
     }
 }
@@ -29,7 +30,8 @@ fn demands(required: &[(Capability, MinSupport)]) -> Demands {
         requirements: CapabilityRequirements {
             required: required.collect(),
         },
-        min_enforcement: EnforcementLevel::Advisory,
+        min_enforcement: EnforcementLevel::None,
+        lists: Vec::new(),
         may_emulate: true,
     }
 }
@@ -194,6 +196,7 @@ fn refusals_name_every_backend() {
     );
     let kernel = Demands {
         min_enforcement: EnforcementLevel::Kernel,
+        lists: vec![PolicyList::DenyWrite, PolicyList::DenyNetwork],
         ..demands(&[(Capability::ToolBash, MinSupport::Native)])
     };
     let error = project(
@@ -205,8 +208,16 @@ fn refusals_name_every_backend() {
         error.to_string(),
         "no backend can do everything that is required: \
          a (tool_bash: required native, the backend does not offer it; \
-         the policy would be enforced by the host, the order demands the kernel), \
-         later (the policy would be enforced by the host, the order demands the kernel)"
+         deny_write would be enforced by the host, deny_network would be enforced by nothing, \
+         the order demands the kernel), \
+         later (deny_write would be enforced by the host, deny_network would be enforced by nothing, \
+         the order demands the kernel)"
     );
+    let empty = Demands {
+        lists: Vec::new(),
+        ..demands(&[])
+    };
+    let nothing_to_hold = project(&[candidate("a", Some(&[]))], &empty);
+    assert_eq!(nothing_to_hold.unwrap().selected_backend, "a");
     assert_eq!(error.code(), abp_error::ErrorCode::CapabilityUnsupported);
 }

@@ -9,12 +9,13 @@ use abp_backend_core::{
 };
 use abp_backend_mock::MockBackend;
 use abp_core::{
-    AgentEvent, AgentEventKind, BackendIdentity, CapabilityManifest, EnforcementLevel, ModelPrice,
-    Receipt, WorkOrder, WorkOrderBuilder, WorkspaceMode, verify_receipt_document,
+    AgentEvent, AgentEventKind, BackendIdentity, CapabilityManifest, ModelPrice, Receipt,
+    WorkOrder, WorkOrderBuilder, WorkspaceMode, verify_receipt_document,
 };
 use abp_error::AbpError;
 use abp_integrations::BackendRegistry;
 use abp_plan::PlanSettings;
+use abp_policy::Holders;
 use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -184,7 +185,7 @@ impl Probe {
             descriptor: BackendDescriptor {
                 name: "mock".to_owned(),
                 manifest: Some(CapabilityManifest::new()),
-                enforcement: EnforcementLevel::Host,
+                holders: Holders::HOST_TOOLS,
                 priority: 0,
             },
             opened: AtomicUsize::new(0),
@@ -236,6 +237,10 @@ impl Session for ProbeSession {
 
     fn manifest(&self) -> &CapabilityManifest {
         &self.manifest
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::HOST_TOOLS
     }
 
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {

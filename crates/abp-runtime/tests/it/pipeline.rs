@@ -1,5 +1,6 @@
 //! One test for each step of the pipeline, which fails when the step's result is ignored.
 
+use abp_policy::Holders;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,7 +34,7 @@ async fn a_missing_capability_is_refused_before_anything_happens() {
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::CapabilityUnsupported, "{error}");
     }
-    let kernel = bench.order(json!({"config": {"vendor": {"abp": {"enforcement": "kernel"}}}}));
+    let kernel = bench.order(json!({"policy": {"deny_write": ["a"]}, "config": {"vendor": {"abp": {"enforcement": "kernel"}}}}));
     assert_eq!(
         bench
             .runtime
@@ -82,7 +83,7 @@ async fn the_backend_receives_exactly_the_plans_payload() {
     for (order, bytes) in orders.iter().zip(received.iter()) {
         let plan = bench.runtime.plan("mock", order.clone()).unwrap();
         let confirmed = plan
-            .confirm("mock", &CapabilityManifest::new(), EnforcementLevel::Host)
+            .confirm("mock", &CapabilityManifest::new(), &Holders::HOST_TOOLS)
             .unwrap();
         assert_eq!(bytes, confirmed.payload().bytes().unwrap().as_ref());
     }

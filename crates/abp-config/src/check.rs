@@ -9,9 +9,10 @@ use abp_glob::{GlobError, GlobList};
 use abp_policy::PolicyEngine;
 use serde_json::{Value, json};
 
-use crate::address;
 use crate::diagnostic::{Diagnostic, Problem};
 use crate::settings::Kind;
+use crate::sources::home;
+use crate::{Sources, address};
 
 /// The longest name of a backend, upstream, policy or price table.
 const MAX_NAME_CHARS: usize = 64;
@@ -66,20 +67,36 @@ impl Found<'_> {
     }
 }
 
-/// What paths are relative to.
+/// Where relative paths start. Every path of a loaded configuration is absolute: a child process in
+/// another directory must not find something else under the same setting.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Base {
-    /// The directory of the file; `None` is the current one.
-    pub(crate) directory: Option<PathBuf>,
-    /// What `~` stands for.
-    pub(crate) home: Option<PathBuf>,
+    /// An absolute directory; without one, relative paths are refused.
+    directory: Option<PathBuf>,
+    /// The directory that `~` stands for.
+    home: Option<PathBuf>,
 }
 
 impl Base {
-    pub(crate) fn of_file(path: &Path, home: Option<PathBuf>) -> Self {
+    /// Paths in a file start at the directory of the file.
+    pub(crate) fn of_file(path: &Path, sources: &Sources) -> Self {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let directory = match &sources.working_dir {
+            Some(working) => Some(working.join(parent)),
+            None => Some(parent.to_owned()),
+        };
         Self {
-            directory: path.parent().map(Path::to_owned),
-            home,
+            directory: directory.filter(|directory| directory.is_absolute()),
+            home: home(&sources.env),
+        }
+    }
+
+    /// Paths in variables and flags start at the process's directory.
+    pub(crate) fn of_process(sources: &Sources) -> Self {
+        let working = sources.working_dir.clone();
+        Self {
+            directory: working.filter(|directory| directory.is_absolute()),
+            home: home(&sources.env),
         }
     }
 }
@@ -236,9 +253,15 @@ fn resolve(text: &str, base: &Base) -> Result<Value, Fault> {
             return Err(invalid("`~` can only stand for your own home directory")
                 .help("write the path in full"));
         }
+        (None, _) if Path::new(text).is_absolute() => PathBuf::from(text),
         (None, _) => match &base.directory {
             Some(directory) => directory.join(text),
-            None => PathBuf::from(text),
+            None => {
+                return Err(invalid(
+                    "the path is relative, and the working directory is not known",
+                )
+                .help("write the path in full"));
+            }
         },
     };
     match path.to_str() {
@@ -359,17 +382,35 @@ pub(crate) fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {
+    closest(word, candidates).map(|(_, candidate)| suggestion(candidate))
+}
+
+pub(crate) fn suggestion(candidate: &str) -> String {
+    format!("did you mean `{candidate}`?")
+}
+
+/// The candidate that is most like a mistyped word, and how much, up to 1.
+pub(crate) fn closest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<(f64, &'a str)> {
     let word = word.to_lowercase();
     candidates
         .into_iter()
         .filter(|_| word.len() <= MAX_NAME_CHARS)
-        .map(|candidate| {
-            (
-                strsim::jaro_winkler(&word, &candidate.to_lowercase()),
-                candidate,
-            )
-        })
+        .map(|candidate| (likeness(&word, &candidate.to_lowercase()), candidate))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
+}
+
+/// From 0 to 1. The measure of Jaro and Winkler is low for short words with one slip, such as `mpc`
+/// for `mcp`.
+fn likeness(word: &str, candidate: &str) -> f64 {
+    let likeness = strsim::jaro_winkler(word, candidate);
+    let has_one_slip = word.len() > 2 && strsim::osa_distance(word, candidate) == 1;
+    if has_one_slip {
+        likeness.max(0.85)
+    } else {
+        likeness
+    }
 }

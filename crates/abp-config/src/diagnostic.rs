@@ -49,6 +49,8 @@ pub enum Problem {
     BadPattern,
     /// There is nothing of that name.
     UnknownName,
+    /// No setting, variable or home directory says where a directory is.
+    NoDirectory,
     /// There are more problems than are listed; the rest of the file was not looked at.
     More,
 }

@@ -10,9 +10,9 @@
 //! the name, so that two layers never blend into a policy or a command that nobody wrote.
 //! Restrictions add up.
 //!
-//! Keys that nobody knows are warnings, and errors in [`Sources::strict`] mode; within policies,
-//! restrictions and prices they are always errors, because a rule that is not read leaves a run
-//! freer than somebody meant it to be. Keys of earlier versions are never reinterpreted: they have
+//! Unknown keys are warnings, and errors in [`Sources::strict`] mode. An unknown key that restricts, or
+//! resembles a setting that does, is always an error, because a rule that is not read leaves a run
+//! freer than its author meant it to be. Keys of earlier versions are never reinterpreted: they have
 //! no effect, and the warning names what replaces them.
 //!
 //! Invariants:
@@ -21,18 +21,24 @@
 //!   Everything else in it is ignored with a warning: commands, addresses, keys and where state
 //!   lives because they run or redirect things, policies and prices because they could loosen a
 //!   limit, emulations because they put text into prompts.
-//! - A relative path of a file starts at that file, never at the current directory.
+//! - Every path is absolute after loading. A relative path of a file starts at the directory of that
+//!   file, never at the current directory or the workspace; one of a variable or a flag starts at the
+//!   process's directory. A command without a separator stays a name to be looked up.
+//! - The state directory and the directory of stages are never inside one another. Loading makes
+//!   neither.
 //! - Values of environment variables for backends, and lines that seem to hold a secret, are not
 //!   repeated in messages or in [`render_toml`] and [`render_json`].
 
 mod address;
 mod check;
 mod diagnostic;
+mod directories;
 mod document;
 mod env_value;
 mod load;
 mod mcp;
 mod model;
+mod safety;
 mod server;
 mod settings;
 mod show;
@@ -42,6 +48,7 @@ mod upstream;
 mod walk;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
+pub use directories::{LEGACY_STATE_DIR, is_legacy_state_dir};
 pub use env_value::EnvValue;
 pub use load::{Loaded, load};
 pub use mcp::{

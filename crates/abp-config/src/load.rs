@@ -1,5 +1,6 @@
 //! Layers, merged, with the origin of each value.
 
+mod directories;
 mod references;
 
 use std::collections::BTreeMap;
@@ -9,16 +10,24 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::check::{self, Base, did_you_mean};
+use crate::check::{self, Base, closest, suggestion};
 use crate::diagnostic::{ConfigErrors, Diagnostic, Problem, Problems, Severity};
 use crate::document::Document;
+use crate::safety;
 use crate::settings::{Setting, dotted, find, settings};
-use crate::sources::home;
 use crate::walk::{Leaf, Rules, walk};
 use crate::{Config, Layer, SettingOrigin, Sources};
 
 /// Variables that are read, but set nothing.
 const OTHER_VARIABLES: &[&str] = &["ABP_CONFIG"];
+/// Variables that say where files and directories are. One that cannot be read in full would name
+/// another place, and with it another user's file or none.
+const BASE_VARIABLES: &[&str] = &[
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+];
 
 /// The effective configuration and how it came about.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +62,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     merge.read_environment(sources, &mut problems);
     merge.read_overrides(sources, &mut problems);
     merge.check_references(sources, &mut problems);
+    merge.settle_directories(sources, &mut problems);
     merge.diagnostics.extend(problems.finish());
     merge.finish()
 }
@@ -92,7 +102,7 @@ impl Merge {
             None => "a file named with --config".to_owned(),
         };
         let rules = Rules {
-            base: Base::of_file(path, home(&sources.env)),
+            base: Base::of_file(path, sources),
             elsewhere,
         };
         let mut problems = Problems::new(sources.strict);
@@ -152,22 +162,22 @@ impl Merge {
     }
 
     fn read_environment(&mut self, sources: &Sources, problems: &mut Problems) {
-        let known = || settings().iter().filter_map(Setting::env);
-        let base = Base {
-            directory: None,
-            home: home(&sources.env),
-        };
+        let base = Base::of_process(sources);
         for (name, value) in sources.env.iter().filter(|(_, value)| !value.is_empty()) {
             let origin = SettingOrigin::Env { name: name.clone() };
             match settings().iter().find(|one| one.env() == Some(name)) {
                 Some(setting) => self.set(setting, value, origin, &base, problems),
                 None if name.starts_with("ABP_") && !OTHER_VARIABLES.contains(&name.as_str()) => {
-                    let near = known().filter(|one| strsim::osa_distance(one, name) <= 2);
-                    if let Some(help) = did_you_mean(name, near) {
-                        let message = format!("{name} sets nothing");
-                        let unknown = problems.ignored(Problem::UnknownKey, message);
-                        problems.push(unknown.help(help).set_by(origin));
+                    if let Some(unknown) = unknown_variable(name, problems) {
+                        problems.push(unknown.set_by(origin));
                     }
+                }
+                None if BASE_VARIABLES.contains(&name.as_str())
+                    && value.contains(char::REPLACEMENT_CHARACTER) =>
+                {
+                    let message = format!("{name} is not valid Unicode");
+                    let invalid = Diagnostic::error(Problem::InvalidValue, message);
+                    problems.push(invalid.set_by(origin));
                 }
                 None => {}
             }
@@ -175,10 +185,7 @@ impl Merge {
     }
 
     fn read_overrides(&mut self, sources: &Sources, problems: &mut Problems) {
-        let base = Base {
-            directory: None,
-            home: home(&sources.env),
-        };
+        let base = Base::of_process(sources);
         for one in &sources.overrides {
             let origin = SettingOrigin::Flag {
                 name: one.flag.clone(),
@@ -303,6 +310,21 @@ impl Entry {
         }
         self.origin = other.origin;
     }
+}
+
+/// A variable that is almost one of ours. As in files, a restriction that is not read is an error.
+fn unknown_variable(name: &str, problems: &Problems) -> Option<Diagnostic> {
+    let known = settings().iter().filter_map(Setting::env);
+    let near = known.filter(|one| strsim::osa_distance(one, name) <= 2);
+    let (_, nearest) = closest(name, near)?;
+    let meant = settings().iter().find(|one| one.env() == Some(nearest))?;
+    let message = format!("{name} sets nothing");
+    let unknown = if safety::guards(meant) {
+        Diagnostic::error(Problem::UnknownKey, message)
+    } else {
+        problems.ignored(Problem::UnknownKey, message)
+    };
+    Some(unknown.help(suggestion(nearest)))
 }
 
 /// Puts a value into nested objects.

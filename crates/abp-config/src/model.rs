@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use abp_core::{Capability, EmulationStrategy, ModelPrice, PolicyProfile};
 use abp_emulation::EmulationConfig;
@@ -26,8 +26,16 @@ pub struct Config {
     /// The price table, from `[prices]`, of a run that names none. Read by `abp run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_prices: Option<String>,
-    /// Where stages and receipts are kept. Read by `abp run`.
+    /// Where keys, the store and receipts are kept. When omitted, `abp` below `XDG_STATE_HOME` or
+    /// `~/.local/state`; absolute after loading, and empty in a configuration that was not loaded.
+    /// Read by every command that keeps something.
+    #[serde(skip_serializing_if = "is_empty")]
     pub state_dir: PathBuf,
+    /// Where the copies are kept that agents work on. When omitted, `abp/stages` below
+    /// `XDG_CACHE_HOME` or `~/.cache`. Each state directory has its own directory there, which is
+    /// part of the value after loading. Read by `abp run` and `abp serve`.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub stages_dir: PathBuf,
     /// Where the hosts of the backends `sidecar:NAME` are; beside the program when omitted. Read by
     /// `abp run` and `abp backends`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,13 +73,19 @@ pub struct Config {
     pub emulation: BTreeMap<Capability, EmulationStrategy>,
 }
 
+/// Paths that `load` fills in have no default that a schema could name.
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             default_backend: None,
             default_policy: None,
             default_prices: None,
-            state_dir: PathBuf::from(".agent-backplane"),
+            state_dir: PathBuf::new(),
+            stages_dir: PathBuf::new(),
             hosts_dir: None,
             log_level: LogLevel::Warn,
             approval_timeout_secs: None,

@@ -49,6 +49,15 @@ impl Setting {
         }
     }
 
+    /// Whether its value is a path, a list of paths, or a command that can be one.
+    #[must_use]
+    pub const fn is_path(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Path | Kind::Command | Kind::List(Kind::Path)
+        )
+    }
+
     const fn env_name(mut self, name: &'static str) -> Self {
         self.env = Some(name);
         self
@@ -151,6 +160,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["default_policy"], Kind::Text).env_name("ABP_DEFAULT_POLICY"),
     setting(&["default_prices"], Kind::Text).env_name("ABP_DEFAULT_PRICES"),
     setting(&["state_dir"], Kind::Path).env_name("ABP_HOME"),
+    setting(&["stages_dir"], Kind::Path).env_name("ABP_STAGES_DIR"),
     setting(&["hosts_dir"], Kind::Path).env_name("ABP_HOSTS_DIR"),
     setting(&["log_level"], Kind::Choice(LEVELS)).env_name("ABP_LOG_LEVEL"),
     setting(&["approval_timeout_secs"], SECONDS).env_name("ABP_APPROVAL_TIMEOUT_SECS"),
@@ -276,7 +286,7 @@ const SETTINGS: &[Setting] = &[
     .env_name("ABP_RECEIPTS_DIR"),
     deprecated(
         &["workspace_dir"],
-        "set `state_dir`; staged workspaces are below it",
+        "set `stages_dir`; staged workspaces are below it",
     )
     .env_name("ABP_WORKSPACE_DIR"),
     deprecated(

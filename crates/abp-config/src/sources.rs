@@ -87,6 +87,9 @@ pub struct Sources {
     pub project: Option<PathBuf>,
     /// The file that somebody named; it must be there.
     pub operator: Option<PathBuf>,
+    /// The process's directory, absolute: relative paths of variables and flags start there, and so
+    /// do the paths of the files themselves. Without it, relative paths are refused.
+    pub working_dir: Option<PathBuf>,
     /// The environment.
     pub env: BTreeMap<String, String>,
     /// What flags set.
@@ -108,9 +111,7 @@ impl Sources {
     ) -> Self {
         let variable = |name: &str| env.get(name).filter(|value| !value.is_empty());
         // A relative XDG_CONFIG_HOME would make a file of the working directory the user's own.
-        let user = variable("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
+        let user = absolute_variable(&env, "XDG_CONFIG_HOME")
             .or_else(|| home(&env).map(|home| home.join(".config")))
             .map(|base| base.join("abp").join(FILE_NAME));
         let operator = config_flag.or_else(|| variable("ABP_CONFIG").map(PathBuf::from));
@@ -122,6 +123,7 @@ impl Sources {
             user,
             project,
             operator,
+            working_dir: directory.is_absolute().then(|| directory.to_owned()),
             env,
             ..Self::default()
         }
@@ -138,13 +140,23 @@ impl Sources {
                 ))
             })
             .collect();
-        Self::discover(env, Path::new(""), config_flag)
+        Self {
+            working_dir: std::env::current_dir().ok(),
+            // Messages name the project's file by its short name.
+            ..Self::discover(env, Path::new(""), config_flag)
+        }
     }
 }
 
 /// The home directory of an environment.
 pub(crate) fn home(env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    env.get("HOME")
+    absolute_variable(env, "HOME")
+}
+
+/// The value of a variable that is an absolute path; others are ignored, as the XDG specification
+/// asks for its own.
+pub(crate) fn absolute_variable(env: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
+    env.get(name)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
 }

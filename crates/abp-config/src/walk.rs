@@ -7,9 +7,10 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use crate::Layer;
-use crate::check::{self, Base, Found, did_you_mean};
+use crate::check::{self, Base, Found};
 use crate::diagnostic::{Diagnostic, Problem, Problems};
 use crate::document::{Document, is_secret_name};
+use crate::safety;
 use crate::settings::{ANY, Kind, REQUIRED, Setting, VARIANTS, below, dotted, find};
 
 /// Words in the names of things that a project file may not set, beside secrets.
@@ -304,9 +305,13 @@ impl Walk<'_> {
         let (Some(name), Some((_, table))) = (path.last(), path.split_last()) else {
             return;
         };
+        let judged = safety::judge(pattern, name);
         let lower = name.to_lowercase();
         let redirects = REDIRECTING_WORDS.iter().any(|word| lower.contains(word));
-        if self.document.layer == Layer::Project && (redirects || is_secret_name(name)) {
+        if self.document.layer == Layer::Project
+            && !judged.restricts
+            && (redirects || is_secret_name(name))
+        {
             let message = format!(
                 "a project file may not set keys, addresses, commands or hooks, such as `{}`",
                 dotted(path)
@@ -322,19 +327,16 @@ impl Walk<'_> {
                 format!("unknown key `{name}` in `{}`", dotted(table))
             }
         };
-        // A rule that is not read leaves a run freer than somebody meant it to be.
-        let unknown = match table.first().map(String::as_str) {
-            Some("policies" | "restrictions" | "prices" | "mcp") => {
-                Diagnostic::error(Problem::UnknownKey, message)
-            }
-            _ => self.problems.ignored(Problem::UnknownKey, message),
+        let unknown = if judged.restricts {
+            Diagnostic::error(Problem::UnknownKey, message)
+        } else {
+            self.problems.ignored(Problem::UnknownKey, message)
         };
-        let known = below(pattern).filter_map(|setting| setting.path.get(pattern.len()).copied());
         let help = match (table, name.as_str()) {
             ([table], "allowed_tools" | "allow_network") if table == "restrictions" => {
                 Some("adding to an allow list restricts nothing; put it into a policy".to_owned())
             }
-            _ => did_you_mean(name, known),
+            _ => judged.help,
         };
         self.report(unknown.maybe_help(help), path, key);
     }

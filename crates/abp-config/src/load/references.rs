@@ -163,7 +163,12 @@ impl Merge {
     }
 
     /// Points a diagnostic at where a value, or an item of it, was set.
-    fn place(&self, entry: &Entry, item: Option<usize>, diagnostic: Diagnostic) -> Diagnostic {
+    pub(super) fn place(
+        &self,
+        entry: &Entry,
+        item: Option<usize>,
+        diagnostic: Diagnostic,
+    ) -> Diagnostic {
         let place = entry.place.as_ref().and_then(|(index, span)| {
             let item = item.and_then(|item| entry.item_spans.get(item));
             Some((self.documents.get(*index)?, item.unwrap_or(span).clone()))

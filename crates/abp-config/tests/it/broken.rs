@@ -7,6 +7,8 @@ use std::path::Path;
 
 use abp_config::{ConfigErrors, Severity, Sources, load, render};
 
+use crate::layers::at_home;
+
 const DIRECTORY: &str = "../../fixtures/config/";
 
 #[test]
@@ -39,7 +41,7 @@ fn every_broken_file_gets_its_message() {
 
 /// Files named `project…` are read as those of a repository.
 fn message(path: &Path) -> String {
-    let mut sources = Sources::default();
+    let mut sources = at_home();
     let name = path.file_name().and_then(|name| name.to_str()).unwrap();
     if name.starts_with("project") {
         sources.project = Some(path.to_owned());
@@ -68,7 +70,7 @@ fn files_that_cannot_be_read_as_text() {
         let operator = Some(path.clone());
         let sources = Sources {
             operator,
-            ..Sources::default()
+            ..at_home()
         };
         load(&sources).map(drop)
     };
@@ -94,7 +96,7 @@ fn colours_only_when_asked() {
     let path = Path::new(DIRECTORY).join("references.toml");
     let sources = Sources {
         operator: Some(path),
-        ..Sources::default()
+        ..at_home()
     };
     let errors = load(&sources).expect_err("a broken file");
     assert!(render(&errors.diagnostics, true).contains("\u{1b}["));

@@ -7,10 +7,12 @@ use abp_config::{Loaded, Sources, load, render, render_toml};
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::layers::at_home;
+
 /// Pieces of configuration, some of them broken; `~` stands for a newline.
 const PIECES: &str = "~ ~[ ] [[ ]] = . , # \" ' \"\"\" { } [restrictions]~ [backends.a]~ \
     [policies.b]~ [prices.c.\"*\"]~ [emulation.vision]~ [emulation.audio]~ default_backend port \
-    log_level state_dir type script command args env priority timeout_secs deny_read \
+    log_level state_dir stages_dir type script command args env priority timeout_secs deny_read \
     allowed_tools prompt detail reason input_usd_per_mtok [server]~ [upstreams.d]~ \
     [upstreams.d.aliases]~ dialect base_url models fallback tls_key api_key_env =\"openai\"~ \
     =\"https://u:p@h/\"~ =\"https://h/\"~ =[\"d\"]~ =\"mock\"~ =\"sidecar\"~ =\"disabled\"~ \
@@ -28,7 +30,7 @@ fn survives(bytes: &[u8]) {
     let path = dir.path().join("backplane.toml");
     fs::write(&path, bytes).unwrap();
     for role in 0..3 {
-        let mut sources = Sources::default();
+        let mut sources = at_home();
         *[
             &mut sources.user,
             &mut sources.project,
@@ -51,13 +53,10 @@ fn read_again(loaded: &Loaded, dir: &tempfile::TempDir) {
         fs::write(&path, render_toml(loaded, with_origins)).unwrap();
         let sources = Sources {
             operator: Some(path.clone()),
-            ..Sources::default()
+            ..at_home()
         };
         let again = load(&sources).expect("what was shown");
-        let mut expected = loaded.config.clone();
-        // The default starts at the file it is written to.
-        expected.state_dir = dir.path().join(&expected.state_dir);
-        assert_eq!(again.config, expected);
+        assert_eq!(again.config, loaded.config);
     }
 }
 
@@ -98,7 +97,7 @@ fn large_files_end_soon_and_with_few_words() {
     let sources = Sources {
         user: Some(user),
         project: Some(project.clone()),
-        ..Sources::default()
+        ..at_home()
     };
     for text in cases {
         let start = Instant::now();
@@ -128,7 +127,7 @@ fn a_link_in_a_repository_is_not_followed() {
     std::os::unix::fs::symlink(&secret, &link).unwrap();
     let sources = Sources {
         project: Some(link),
-        ..Sources::default()
+        ..at_home()
     };
     let errors = load(&sources).unwrap_err();
     let shown = render(&errors.diagnostics, false);

@@ -56,9 +56,18 @@ fn sources(user: &str, project: &str, operator: &str) -> (TempDir, Sources) {
         user: Some(write("user.toml", user)),
         project: Some(write("project.toml", project)),
         operator: (!operator.is_empty()).then(|| write("operator.toml", operator)),
-        ..Sources::default()
+        ..at_home()
     };
     (dir, sources)
+}
+
+/// A process in `/desk` of a user with a home directory.
+pub(crate) fn at_home() -> Sources {
+    Sources {
+        working_dir: Some(PathBuf::from("/desk")),
+        env: env(&[("HOME", "/h")]),
+        ..Sources::default()
+    }
 }
 
 fn load_three(user: &str, project: &str, operator: &str) -> Result<Loaded, ConfigErrors> {
@@ -73,7 +82,12 @@ fn problems(loaded: &Loaded) -> Vec<Problem> {
 #[test]
 fn nothing_at_all_is_the_default() {
     let loaded = load_three("", "", "").unwrap();
-    assert_eq!(loaded.config, Config::default());
+    let expected = Config {
+        state_dir: PathBuf::from("/h/.local/state/abp"),
+        stages_dir: loaded.config.stages_dir.clone(),
+        ..Config::default()
+    };
+    assert_eq!(loaded.config, expected);
     assert!(loaded.warnings.is_empty() && loaded.files.is_empty());
     assert_eq!(loaded.origins["port"], SettingOrigin::Default);
 }
@@ -111,7 +125,7 @@ fn each_layer_wins_over_the_one_below() {
     assert_eq!(load(&sources).unwrap().config.port, 8088);
 }
 
-fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(crate) fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     pairs.iter().map(owned).collect()
 }
@@ -194,7 +208,9 @@ fn an_upstream_has_its_defaults_and_is_replaced_whole() {
     assert_eq!(server.tls_key, Some(dir.path().join("key.pem")));
     assert_eq!(server.tls_cert, Some(dir.path().join("cert.pem")));
     assert_eq!((server.max_attempts, server.max_concurrent), (2, 4_096));
-    sources.env = env(&[("ABP_DEFAULT_BACKEND", "upstream:spare")]);
+    sources
+        .env
+        .extend(env(&[("ABP_DEFAULT_BACKEND", "upstream:spare")]));
     assert!(load(&sources).is_ok());
     // What the operator's file made whole is not whole without it.
     sources.operator = None;
@@ -286,11 +302,7 @@ fn variables_and_flags_are_checked_too() {
         (env(&[("ABP_HOME", "~/a")]), "home directory"),
     ];
     for (env, expected) in cases {
-        let errors = load(&Sources {
-            env,
-            ..Sources::default()
-        })
-        .unwrap_err();
+        let errors = load(&Sources { env, ..at_home() }).unwrap_err();
         assert!(errors.to_string().contains(expected), "{errors}");
     }
     let odd = [
@@ -300,21 +312,17 @@ fn variables_and_flags_are_checked_too() {
         ("ABP_SOMETHING_ELSE", None),
     ];
     for (name, problem) in odd {
-        let env = env(&[(name, "x")]);
-        let loaded = load(&Sources {
-            env,
-            ..Sources::default()
-        })
-        .unwrap();
+        let env = env(&[(name, "x"), ("HOME", "/h")]);
+        let loaded = load(&Sources { env, ..at_home() }).unwrap();
         assert_eq!(problems(&loaded), Vec::from_iter(problem), "{name}");
     }
     let known_backends = vec!["x".to_owned()];
-    let env = env(&[("ABP_DEFAULT_BACKEND", "x")]);
+    let env = env(&[("ABP_DEFAULT_BACKEND", "x"), ("HOME", "/h")]);
     assert!(
         load(&Sources {
             env,
             known_backends,
-            ..Sources::default()
+            ..at_home()
         })
         .is_ok()
     );
@@ -326,7 +334,7 @@ fn variables_and_flags_are_checked_too() {
     assert!(
         load(&Sources {
             overrides,
-            ..Sources::default()
+            ..at_home()
         })
         .is_err()
     );

@@ -6,8 +6,12 @@
 #[cfg(test)]
 mod broken;
 #[cfg(test)]
+mod directories;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod layers;
+#[cfg(test)]
+mod safety;
 #[cfg(test)]
 mod shape;

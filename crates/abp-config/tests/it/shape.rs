@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use abp_config::{
-    Config, Loaded, Setting, Sources, load, project_template, render_json, render_toml, settings,
-    template,
+    Config, Loaded, Setting, load, project_template, render_json, render_toml, settings, template,
 };
 use serde_json::Value;
+
+use crate::layers::at_home;
 
 /// The dotted keys of everything in a schema that has no properties of its own.
 fn keys(schema: &Value, root: &Value, path: &str, found: &mut BTreeSet<String>) {
@@ -73,7 +74,7 @@ fn load_text(text: &str, as_project: bool) -> Loaded {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("backplane.toml");
     fs::write(&path, text).unwrap();
-    let mut sources = Sources::default();
+    let mut sources = at_home();
     if as_project {
         sources.project = Some(path);
     } else {

@@ -21,6 +21,13 @@ pub trait Backend: Debug + Send + Sync {
     /// What is known about the backend before it is opened.
     fn descriptor(&self) -> &BackendDescriptor;
 
+    /// What it can do when it is asked for a model; `None` where only the open backend knows.
+    fn manifest(&self, model: Option<&str>) -> Option<CapabilityManifest> {
+        // Most backends are the same whichever model they use.
+        let _ = model;
+        self.descriptor().manifest.clone()
+    }
+
     /// Starts or connects to the agent, without giving it any work yet.
     fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>>;
 }
@@ -60,6 +67,8 @@ pub struct BackendDescriptor {
     pub manifest: Option<CapabilityManifest>,
     /// Who will hold the rules of a policy, as far as that is known before it is opened.
     pub holders: Holders,
+    /// Whether the host itself reads the usage from a model API's answers; otherwise it is a claim.
+    pub measures_usage: bool,
     /// The operator's preference among backends; higher is better.
     pub priority: u32,
 }
@@ -71,6 +80,8 @@ pub struct OpenSpec {
     pub run_id: Uuid,
     /// The directory it will work in.
     pub workspace_root: PathBuf,
+    /// The model that the run asks for.
+    pub model: Option<String>,
     /// The policy of the run. A sidecar starts when it is opened, so it is held from here on.
     pub policy: PolicyEngine,
     /// Directories of the host that no process of the run may see: the state, and other stages.

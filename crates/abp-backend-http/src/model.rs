@@ -60,24 +60,28 @@ const MAX_WHOLE_ANSWER: usize = 64 << 20;
 pub struct ModelBackend {
     descriptor: BackendDescriptor,
     upstream: Arc<dyn Upstream>,
+    abilities: fn(Dialect, Option<&str>) -> CapabilityManifest,
 }
 
 impl ModelBackend {
-    /// The backend `upstream:NAME` over an upstream. `abilities` is what its model can do; what takes
-    /// more than a model is not, whatever it says.
+    /// The backend `upstream:NAME` over an upstream. `abilities` says what a model of a dialect can do;
+    /// capabilities that need more than a model (tools, sessions) are removed.
     #[must_use]
-    pub fn new(upstream: Arc<dyn Upstream>, abilities: CapabilityManifest, priority: u32) -> Self {
-        let mut manifest = abilities;
-        manifest.insert(Capability::Streaming, SupportLevel::Native);
-        manifest.extend(LACKS.map(|lacking| (lacking, SupportLevel::Unsupported)));
+    pub fn new(
+        upstream: Arc<dyn Upstream>,
+        abilities: fn(Dialect, Option<&str>) -> CapabilityManifest,
+        priority: u32,
+    ) -> Self {
         Self {
             descriptor: BackendDescriptor {
                 name: format!("upstream:{}", upstream.descriptor().name),
-                manifest: Some(manifest),
+                manifest: Some(manifest(&*upstream, abilities, None)),
                 holders: HOLDERS,
+                measures_usage: true,
                 priority,
             },
             upstream,
+            abilities,
         }
     }
 
@@ -95,19 +99,38 @@ impl ModelBackend {
     }
 }
 
+/// What a model behind an upstream can do.
+fn manifest(
+    upstream: &dyn Upstream,
+    abilities: fn(Dialect, Option<&str>) -> CapabilityManifest,
+    model: Option<&str>,
+) -> CapabilityManifest {
+    let dialect = upstream.descriptor().dialects.first();
+    let mut manifest = dialect.map_or_else(CapabilityManifest::new, |dialect| {
+        abilities(*dialect, model)
+    });
+    manifest.insert(Capability::Streaming, SupportLevel::Native);
+    manifest.extend(LACKS.map(|lacking| (lacking, SupportLevel::Unsupported)));
+    manifest
+}
+
 impl Backend for ModelBackend {
     fn descriptor(&self) -> &BackendDescriptor {
         &self.descriptor
     }
 
-    fn open(&self, _: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
+    fn manifest(&self, model: Option<&str>) -> Option<CapabilityManifest> {
+        Some(manifest(&*self.upstream, self.abilities, model))
+    }
+
+    fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
         let session = ModelSession {
             identity: BackendIdentity {
                 id: self.descriptor.name.clone(),
                 backend_version: self.upstream.descriptor().wire_version.clone(),
                 adapter_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             },
-            manifest: self.descriptor.manifest.clone().unwrap_or_default(),
+            manifest: manifest(&*self.upstream, self.abilities, spec.model.as_deref()),
             upstream: Arc::clone(&self.upstream),
         };
         Box::pin(async move { Ok(Box::new(session) as Box<dyn Session>) })

@@ -44,6 +44,8 @@ impl MockBackend {
                 manifest: Some(manifest),
                 // It has no hands but the host's tools, which ask the policy first.
                 holders: Holders::HOST_TOOLS,
+                // It is part of the host, and counts itself.
+                measures_usage: true,
                 priority: script.priority,
             },
             steps: script.steps,

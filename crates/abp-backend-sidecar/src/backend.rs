@@ -32,6 +32,7 @@ impl SidecarBackend {
                 manifest: None,
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
+                measures_usage: false,
                 priority,
             },
             spec,

@@ -185,9 +185,12 @@ pub(crate) struct GovernanceArgs {
     /// A capability the backend must have, e.g. `streaming:native` [levels: native, emulated, any].
     #[arg(long, value_name = "CAP[:LEVEL]")]
     pub(crate) require: Vec<String>,
-    /// A policy profile: a configured name, or a file (JSON).
+    /// A policy profile: a configured name, or a file (JSON). Adds to the default protections.
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) policy: Option<String>,
+    /// Drop the default protections (secrets unread, repositories unharmed).
+    #[arg(long)]
+    pub(crate) no_default_policy: bool,
     /// Approve a tool (glob) that the policy wants approval for.
     #[arg(long, value_name = "TOOL")]
     pub(crate) approve: Vec<String>,

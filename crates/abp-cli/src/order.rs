@@ -1,11 +1,13 @@
 //! A work order from a file and flags.
 
+use std::path::Path;
+
+use abp_control::{OrderDraft, PolicyChoice};
 use abp_core::{
     Capability, CapabilityOrigins, CapabilityRequirement, CapabilitySource, ClientCapabilities,
-    ExecutionLane, MinSupport, PolicyProfile, PresentationType, RuntimeConfig, WorkOrder,
-    WorkOrderBuilder, WorkspaceMode,
+    ExecutionLane, MinSupport, PresentationType, RuntimeConfig, WorkOrder, WorkOrderBuilder,
+    WorkspaceMode,
 };
-use abp_daemon::usual_policy;
 use abp_error::{AbpError, ErrorCode};
 use serde_json::{Map, Value};
 
@@ -20,21 +22,9 @@ pub(crate) fn build(
     session: &Session,
     output: &mut Output,
 ) -> Result<WorkOrder, AbpError> {
-    let (mut order, file_has_policy) = match &args.order {
-        Some(path) => {
-            let bytes = input::read(path)?;
-            let order: WorkOrder = input::document(path, &bytes)?;
-            for unknown in input::unknown_fields(&bytes, &order) {
-                output.warn(&format!(
-                    "{}: {} (ignored)",
-                    path.display(),
-                    unknown.describe()
-                ));
-            }
-            let has_policy = order.policy != PolicyProfile::default();
-            (order, has_policy)
-        }
-        None => (WorkOrderBuilder::new("").build(), false),
+    let mut order = match &args.order {
+        Some(path) => read_order(path, output)?,
+        None => WorkOrderBuilder::new("").build(),
     };
     if let Some(task) = &args.task {
         order.task.clone_from(task);
@@ -48,17 +38,33 @@ pub(crate) fn build(
             .push(parse_requirement(requirement)?);
     }
     set_config(args, &mut order.config)?;
-    match &args.governance.policy {
-        Some(policy) => order.policy = session.policy(policy)?,
-        None if file_has_policy => {}
-        None => {
-            let configured = session.runs.default_policy();
-            order.policy = configured.unwrap_or_else(|| usual_policy(&order));
-        }
+    let policy = policy_choice(args, session)?;
+    OrderDraft::of(order).policy(policy).build(&session.plane)
+}
+
+fn read_order(path: &Path, output: &mut Output) -> Result<WorkOrder, AbpError> {
+    let bytes = input::read(path)?;
+    let order: WorkOrder = input::document(path, &bytes)?;
+    for unknown in input::unknown_fields(&bytes, &order) {
+        output.warn(&format!(
+            "{}: {} (ignored)",
+            path.display(),
+            unknown.describe()
+        ));
     }
-    // Whatever policy a run has, these hold.
-    session.config().restrictions.apply(&mut order.policy);
     Ok(order)
+}
+
+/// A policy adds to the default protections, unless the caller drops them explicitly.
+fn policy_choice(args: &RunArgs, session: &Session) -> Result<PolicyChoice, AbpError> {
+    let flags = &args.governance;
+    let profile = flags.policy.as_ref();
+    let profile = profile.map(|policy| session.policy(policy)).transpose()?;
+    Ok(match (profile, flags.no_default_policy) {
+        (profile, true) => PolicyChoice::Only(profile.unwrap_or_default()),
+        (Some(profile), false) => PolicyChoice::Also(profile),
+        (None, false) => PolicyChoice::Default,
+    })
 }
 
 /// Says who follows the run, where the order does not: the terminal, or whatever reads standard output.

@@ -1,15 +1,14 @@
 //! What a command works with: the effective configuration, and what follows from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use abp_backend_mock::MockScript;
 use abp_config::{Config, Loaded, Override, Sources, load, render};
+use abp_control::ControlPlane;
 use abp_core::PolicyProfile;
-use abp_daemon::RunPlane;
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::PriceTable;
-use abp_store::{Store, StoreOptions};
 
 use crate::args::GlobalArgs;
 use crate::input;
@@ -22,7 +21,7 @@ const DEFAULT_APPROVAL_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) loaded: Loaded,
-    pub(crate) runs: RunPlane,
+    pub(crate) plane: ControlPlane,
 }
 
 impl Session {
@@ -45,17 +44,12 @@ impl Session {
         if !loaded.warnings.is_empty() {
             output.diagnostics(&render(&loaded.warnings, output.is_coloured()));
         }
-        let runs = RunPlane::new(loaded.config.clone(), read);
-        Ok(Self { loaded, runs })
+        let plane = ControlPlane::open(loaded.config.clone(), &read)?;
+        Ok(Self { loaded, plane })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.loaded.config
-    }
-
-    /// The store of the state directory.
-    pub(crate) async fn store(&self) -> Result<Store, AbpError> {
-        Ok(Store::open(&self.config().state_dir, StoreOptions::default()).await?)
     }
 
     /// A policy by its configured name, or from a file.
@@ -66,15 +60,8 @@ impl Session {
         }
     }
 
-    /// The prices of a file, or those configured for a backend.
-    pub(crate) fn prices(
-        &self,
-        file: Option<&PathBuf>,
-        backend: &str,
-    ) -> Result<PriceTable, AbpError> {
-        let Some(path) = file else {
-            return Ok(self.runs.prices(backend));
-        };
+    /// The prices of a file.
+    pub(crate) fn prices(&self, path: &Path) -> Result<PriceTable, AbpError> {
         let prices: PriceTable = input::strict(path, ErrorCode::ConfigInvalid)?;
         if let Some(model) = prices.first_invalid() {
             let message = format!(
@@ -97,7 +84,7 @@ impl Session {
 /// Where the configuration of this process comes from.
 pub(crate) fn sources(global: &GlobalArgs) -> Sources {
     let mut sources = Sources::of_process(global.config.clone());
-    sources.known_backends = RunPlane::known_backends().map(str::to_owned).collect();
+    sources.known_backends = ControlPlane::known_backends().map(str::to_owned).collect();
     if let Some(state_dir) = &global.state_dir {
         sources.overrides.push(Override {
             key: "state_dir".to_owned(),

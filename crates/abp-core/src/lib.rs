@@ -59,8 +59,8 @@ pub use mcp::{
 pub use money::{MicroUsd, ModelPrice, PriceTable};
 pub use policy::PolicyProfile;
 pub use receipt::{
-    ArtifactRef, BackendIdentity, CancelReason, ChangeSummary, LeftOut, ModelReport, Outcome,
-    PathChange, PathState, Provenance, Receipt, RunExchange, RunMetadata, TraceDigest,
+    ArtifactRef, Attestation, BackendIdentity, CancelReason, ChangeSummary, LeftOut, ModelReport,
+    Outcome, PathChange, PathState, Receipt, RunExchange, RunMetadata, TraceDigest,
     UsageNormalized, VerificationReport, WorkspaceReport,
 };
 pub use report::{

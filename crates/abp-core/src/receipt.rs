@@ -44,7 +44,7 @@ pub struct Receipt {
     pub usage: UsageNormalized,
     /// Who counted the usage; absent where nothing was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage_source: Option<Provenance>,
+    pub usage_source: Option<Attestation>,
     /// The events, where they are few enough to be embedded.
     #[serde(default)]
     pub trace: Vec<AgentEvent>,
@@ -167,7 +167,7 @@ pub struct UsageNormalized {
 /// How the host knows a figure or a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Provenance {
+pub enum Attestation {
     /// The host read it from what passed through it, such as the model API's own answers.
     Measured,
     /// The backend reported it; nothing checked it.
@@ -183,7 +183,7 @@ pub struct ModelReport {
     /// The model that answered, where that is known.
     pub used: Option<String>,
     /// Who said which model answered.
-    pub source: Option<Provenance>,
+    pub source: Option<Attestation>,
 }
 
 /// One exchange with a model API that a run caused.
@@ -355,6 +355,8 @@ pub enum CancelReason {
     TurnLimit,
     /// The policy.
     Policy,
+    /// The backend broke the protocol.
+    Violation,
     /// Nobody followed the run any more.
     Disconnect,
     /// The host shut down.

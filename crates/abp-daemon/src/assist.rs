@@ -12,18 +12,19 @@ mod order;
 mod request;
 mod writer;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use abp_control::{ControlPlane, Submission};
 use abp_core::{CapabilitySource, ClientProfile, PartialCapabilities};
 use abp_error::ErrorCode;
 use abp_gateway::{Principal, Refusal};
-use abp_runtime::{Audience, RunOptions};
+use abp_gateway_http::{HttpReply, json_answer};
+use abp_runtime::{Audience, Submitted};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -31,11 +32,7 @@ use self::accept::{Accepted, Framing, Profile};
 use self::follow::Follower;
 use self::request::AssistRequest;
 use self::writer::Writer;
-use crate::body::{self, Reply};
-use crate::runs::RunPlane;
 
-/// How many runs go on at once. Each may be several processes.
-const MAX_RUNS: usize = 32;
 /// When to come again where that many go on.
 const BUSY: Duration = Duration::from_secs(2);
 /// The longest a run may take.
@@ -48,16 +45,12 @@ const MAX_COLLECTED: usize = 32 << 20;
 /// Starts runs and lets their senders follow them.
 #[derive(Debug)]
 pub(crate) struct Assist {
-    runs: Arc<RunPlane>,
-    places: Arc<Semaphore>,
+    plane: ControlPlane,
 }
 
 impl Assist {
-    pub(crate) fn new(runs: Arc<RunPlane>) -> Self {
-        Self {
-            runs,
-            places: Arc::new(Semaphore::new(MAX_RUNS)),
-        }
+    pub(crate) fn new(plane: ControlPlane) -> Self {
+        Self { plane }
     }
 
     /// Starts the run that is asked for, and answers with what it says.
@@ -66,7 +59,7 @@ impl Assist {
         principal: &Principal,
         headers: &HeaderMap,
         body: &[u8],
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<HttpReply, Refusal> {
         if !principal.is_operator {
             let message =
                 "runs need the operator's key: they are not counted against a key's limits";
@@ -75,18 +68,25 @@ impl Assist {
         let request = AssistRequest::read(body)?;
         let accepted = Accepted::of(&all(headers, ACCEPT.as_str()));
         let client = client(headers, &request)?;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let message = format!("{MAX_RUNS} runs are going on");
-            Refusal::new(ErrorCode::Overloaded, message).retry_after(BUSY)
-        })?;
-        let options = RunOptions {
+        let order = order::build(&request, client.capabilities.clone(), &self.plane).await?;
+        let submission = Submission {
+            backend: request.backend.clone(),
             timeout: Some(MAX_DURATION),
             client_origins: client.origins,
-            ..RunOptions::default()
+            ..Submission::new(order)
         };
-        let order = order::build(&request, client.capabilities.clone(), &self.runs).await?;
-        let backend = request.backend.as_deref();
-        let handle = self.runs.start(backend, order, options).await?;
+        let handle = match self.plane.submit(submission).await {
+            Ok(Submitted::Started(handle)) => handle,
+            // Only a request with an idempotency key can be one that was sent before.
+            Ok(Submitted::Existing(run_id)) => {
+                let message = format!("run {run_id} was started by this request before");
+                return Err(Refusal::new(ErrorCode::Internal, message));
+            }
+            Err(error) if error.code() == ErrorCode::Overloaded => {
+                return Err(Refusal::from(error).retry_after(BUSY));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let run_id = handle.run_id;
         let profile = accepted.profile.unwrap_or(request.profile);
         let writer = Writer::new(profile, accepted.framing, run_id, request.conversation);
@@ -96,17 +96,14 @@ impl Assist {
             writer,
             parts,
             notes: request.left_out,
-            keep_alive: Duration::from_secs(self.runs.config().server.keepalive_secs.into()),
+            keep_alive: Duration::from_secs(self.plane.config().server.keepalive_secs.into()),
             last_sign: Instant::now(),
-            runs: Arc::clone(&self.runs),
+            plane: self.plane.clone(),
         };
-        tokio::spawn(async move {
-            follower.follow(handle).await;
-            drop(place);
-        });
+        tokio::spawn(follower.follow(handle));
         let headers = response_headers(run_id, &accepted);
         match accepted.framing {
-            Framing::Events | Framing::Text(_) => Ok(Reply::live(headers, received)),
+            Framing::Events | Framing::Text(_) => Ok(HttpReply::live(headers, received)),
             Framing::Collected => collect(received, run_id, &client, profile, headers).await,
         }
     }
@@ -156,7 +153,7 @@ async fn collect(
     client: &ClientProfile,
     profile: Profile,
     headers: HeaderMap,
-) -> Result<Reply, Refusal> {
+) -> Result<HttpReply, Refusal> {
     let mut collected = Vec::new();
     let mut size = 0;
     while let Some(part) = parts.recv().await {
@@ -174,7 +171,7 @@ async fn collect(
         Profile::AgUi => "events",
     };
     let answer = json!({ "run_id": run_id, "client": client, name: collected });
-    let mut answer = body::json(StatusCode::OK, &answer);
+    let mut answer = json_answer(StatusCode::OK, &answer);
     answer.headers = headers;
     Ok(answer.into())
 }

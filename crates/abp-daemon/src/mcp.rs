@@ -4,30 +4,18 @@
 //! one key is nothing to another. The backplane's own server starts runs, which belong to the operator;
 //! the operator's servers are for every key.
 
-mod gateway;
-mod resources;
-mod runs;
-mod sampling;
-mod server;
-mod tools;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_control::{
+    ABP_INSTRUCTIONS, AbpServer, ControlPlane, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer,
+};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{Gateway, Principal, Refusal};
-use abp_mcp::{
-    HttpOptions, Implementation, McpBody, McpGateway, McpHttp, Offer, Profile, ProtocolVersion,
-    ServerCapabilities, StateKey,
-};
+use abp_mcp::{HttpOptions, McpBody, McpGateway, McpHttp, Profile, StateKey};
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-
-pub(crate) use self::gateway::run_servers;
-pub use self::gateway::{GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway};
-pub use self::server::{ABP_INSTRUCTIONS, AbpServer};
-use crate::runs::RunPlane;
 
 /// How long a client may take to answer what it is asked.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -56,10 +44,10 @@ impl McpPlane {
     ///
     /// # Errors
     /// Fails where a configured server cannot be used.
-    pub(crate) fn new(runs: Arc<RunPlane>, models: &Gateway) -> Result<Self, AbpError> {
-        let gateway = match runs.config().mcp.servers.is_empty() {
+    pub(crate) fn new(plane: ControlPlane, models: &Gateway) -> Result<Self, AbpError> {
+        let gateway = match plane.config().mcp.servers.is_empty() {
             true => None,
-            false => Some(mcp_gateway(runs.config(), Some(models))?),
+            false => Some(mcp_gateway(plane.config(), Some(models))?),
         };
         let gateway = gateway.map(|gateway| {
             let sessions = gateway.clone();
@@ -69,8 +57,8 @@ impl McpPlane {
             });
             Ok::<_, AbpError>((gateway, http))
         });
-        let roots = runs.config().mcp.roots.clone();
-        let server = AbpServer::new(runs, &roots)?;
+        let roots = plane.config().mcp.roots.clone();
+        let server = AbpServer::new(plane, &roots)?;
         let session = Arc::clone(&server);
         let offer = mcp_offer(Profile::Compat, ABP_INSTRUCTIONS);
         let own = McpHttp::new(offer, options()?, move |_| Arc::clone(&session) as _);
@@ -115,18 +103,6 @@ impl McpPlane {
             gateway.programs_ended(GRACE).await;
         }
         self.server.finish().await;
-    }
-}
-
-/// What clients are offered; the session says what it has when one asks.
-#[must_use]
-pub fn mcp_offer(profile: Profile, instructions: &str) -> Offer {
-    Offer {
-        versions: ProtocolVersion::ALL.to_vec(),
-        capabilities: ServerCapabilities::none(),
-        info: Implementation::new("abp", env!("CARGO_PKG_VERSION")),
-        instructions: Some(instructions.to_owned()),
-        profile,
     }
 }
 

@@ -45,6 +45,8 @@ pub struct GatewaySettings {
     pub keep_alive: Duration,
     /// Emulation strategies that replace the defaults.
     pub emulation: EmulationConfig,
+    /// Where exchanges are counted; a collector of its own when absent.
+    pub metrics: Option<Arc<MetricsCollector>>,
 }
 
 impl Default for GatewaySettings {
@@ -54,6 +56,7 @@ impl Default for GatewaySettings {
             max_concurrent: 4096,
             keep_alive: Duration::from_secs(15),
             emulation: EmulationConfig::new(),
+            metrics: None,
         }
     }
 }
@@ -96,10 +99,14 @@ impl Gateway {
             .into_iter()
             .map(|(upstream, rules)| Member::new(upstream, rules).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
-        let metrics = MetricsCollector::new(members.iter().map(|member| member.name()));
+        let metrics = settings.metrics.clone().unwrap_or_else(|| {
+            Arc::new(MetricsCollector::new(
+                members.iter().map(|member| member.name()),
+            ))
+        });
         Ok(Self {
             shared: Arc::new(Shared {
-                metrics: Arc::new(metrics),
+                metrics,
                 routes: Routes::new(members),
                 planner: Planner::new(EmulationEngine::new(settings.emulation.clone())),
                 log: store.exchange_log(),

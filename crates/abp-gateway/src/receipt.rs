@@ -1,8 +1,8 @@
 //! The receipt of an exchange, made from its record when somebody asks for it.
 
 use abp_core::{
-    BackendIdentity, CONTRACT_VERSION, CapabilityManifest, EnforcementReport, ExchangeReport,
-    MicroUsd, Provenance, Receipt, RunMetadata, UsageNormalized, VerificationReport,
+    Attestation, BackendIdentity, CONTRACT_VERSION, CapabilityManifest, EnforcementReport,
+    ExchangeReport, MicroUsd, Receipt, RunMetadata, UsageNormalized, VerificationReport,
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode};
 use abp_store::{ExchangeRecord, ExchangeUsage};
@@ -69,7 +69,7 @@ pub fn exchange_receipt(
         mode: record.mode,
         usage_raw: Value::Null,
         usage: usage(record),
-        usage_source: Some(Provenance::Measured),
+        usage_source: Some(Attestation::Measured),
         trace: Vec::new(),
         trace_digest: None,
         artifacts: Vec::new(),

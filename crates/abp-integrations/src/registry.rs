@@ -51,17 +51,19 @@ impl BackendRegistry {
         self.backends.values().map(|backend| backend.descriptor())
     }
 
-    /// Every backend as a candidate for a plan. `held` is what the host itself holds of a policy,
+    /// Every backend as a candidate for a run that asks for `model`. `held` is what the host itself holds of a policy,
     /// whichever backend is chosen.
     #[must_use]
-    pub fn candidates(&self, held: Holders) -> Vec<Candidate> {
-        self.descriptors()
-            .map(|descriptor| Candidate {
+    pub fn candidates(&self, held: Holders, model: Option<&str>) -> Vec<Candidate> {
+        let candidate = |backend: &Arc<dyn Backend>| {
+            let descriptor = backend.descriptor();
+            Candidate {
                 backend: descriptor.name.clone(),
-                manifest: descriptor.manifest.clone(),
+                manifest: backend.manifest(model),
                 holders: descriptor.holders.or_stronger(held),
                 priority: descriptor.priority,
-            })
-            .collect()
+            }
+        };
+        self.backends().map(candidate).collect()
     }
 }

@@ -153,6 +153,12 @@ impl PolicyEngine {
         }
     }
 
+    /// Whether any rule is about hosts.
+    #[must_use]
+    pub fn has_network_rules(&self) -> bool {
+        !self.profile.allow_network.is_empty() || !self.profile.deny_network.is_empty()
+    }
+
     /// Turns an allowed path into the token the workspace reads against.
     ///
     /// # Errors

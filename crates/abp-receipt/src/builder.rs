@@ -1,9 +1,9 @@
 //! Builds receipts.
 
 use abp_core::{
-    Adaptation, AgentEvent, ArtifactRef, BackendIdentity, CONTRACT_VERSION, CancelReason,
-    CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode, McpReport,
-    ModelReport, Outcome, PlanReport, Provenance, Receipt, RunExchange, RunMetadata, Timestamp,
+    Adaptation, AgentEvent, ArtifactRef, Attestation, BackendIdentity, CONTRACT_VERSION,
+    CancelReason, CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode,
+    McpReport, ModelReport, Outcome, PlanReport, Receipt, RunExchange, RunMetadata, Timestamp,
     TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
 };
 use abp_error::AbpErrorDto;
@@ -88,7 +88,7 @@ impl ReceiptBuilder {
     }
 
     /// Who counted the usage.
-    pub fn usage_source(mut self, source: impl Into<Option<Provenance>>) -> Self {
+    pub fn usage_source(mut self, source: impl Into<Option<Attestation>>) -> Self {
         self.receipt.usage_source = source.into();
         self
     }

@@ -31,6 +31,21 @@ pub enum RuntimeError {
         /// The model, in words.
         model: String,
     },
+    /// A budget is set on a backend whose usage is only what it says itself.
+    #[error(
+        "max_budget_usd is set, but the usage of backend {backend:?} is only its own claim; choose a backend \
+         whose model traffic passes through ABP, or drop the budget"
+    )]
+    UnmeasuredBudget {
+        /// The backend.
+        backend: String,
+    },
+    /// As many runs go on as may.
+    #[error("{limit} runs are going on, which is the limit; try again when one has ended")]
+    Busy {
+        /// The limit.
+        limit: usize,
+    },
     /// The order asks for an MCP server that is not configured.
     #[error("no MCP server is named {name:?}; configured: {}", known.join(", "))]
     UnknownMcpServer {
@@ -70,7 +85,8 @@ impl RuntimeError {
             Self::UnknownBackend { .. } => ErrorCode::BackendNotFound,
             Self::PlanFailed(error) => error.code(),
             Self::PolicyFailed(_) => ErrorCode::PolicyInvalid,
-            Self::NoPrice { .. } => ErrorCode::ConfigInvalid,
+            Self::NoPrice { .. } | Self::UnmeasuredBudget { .. } => ErrorCode::ConfigInvalid,
+            Self::Busy { .. } => ErrorCode::Overloaded,
             Self::UnknownMcpServer { .. } | Self::NoMcpServers => ErrorCode::McpServerNotFound,
             Self::McpUnavailable(error) => error.code(),
             Self::Store(error) => error.code(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::{
-    Backend, CancelHandle, CancelSignal, Completion, Emission, EmitError, HostRequest, OpenSpec,
-    RunContext, RunEnd, Session, ToolError, cancellation,
+    Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
+    HostRequest, OpenSpec, RunContext, RunEnd, Session, ToolError, cancellation,
 };
 use abp_core::{
-    AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile, McpReport,
-    Receipt, StateAccess,
+    AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
+    EventOrigin, McpReport, Receipt, StateAccess,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
@@ -36,7 +36,7 @@ use crate::mortality::may_die;
 use crate::observe::Observed;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder};
-use crate::runtime::{RunOptions, RuntimeOptions};
+use crate::runtime::{RunOptions, RuntimeOptions, check_budget};
 use crate::stage::Stage;
 use crate::tools::use_tool;
 
@@ -65,6 +65,7 @@ pub(crate) struct Engaged {
     pub(crate) identity: BackendIdentity,
     pub(crate) manifest: CapabilityManifest,
     pub(crate) holders: Holders,
+    pub(crate) measures_usage: bool,
     pub(crate) contained_by: Option<&'static str>,
     pub(crate) state: Option<StateAccess>,
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
@@ -116,7 +117,12 @@ pub(crate) async fn supervise(
     };
     let journal = Journal::new(accepted.store.clone(), accepted.run_id, events);
     let mut supervisor = Supervisor {
-        recorder: Recorder::new(accepted.plan.order(), journal, end),
+        recorder: Recorder::new(
+            accepted.plan.order(),
+            &accepted.options.secrets,
+            journal,
+            end,
+        ),
         gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
         engaged: Engaged {
             identity: BackendIdentity {
@@ -126,6 +132,7 @@ pub(crate) async fn supervise(
             },
             manifest: CapabilityManifest::new(),
             holders: Holders::NONE,
+            measures_usage: false,
             contained_by: None,
             state: None,
             plan: None,
@@ -150,7 +157,7 @@ impl Supervisor {
         self.recorder
             .record(AgentEventKind::RunStarted { message }, client)
             .await;
-        let manager = WorkspaceManager::new(self.accepted.runtime.state_dir.join("stages"))
+        let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_progress(Arc::clone(&self.accepted.staging));
         let spec = self.accepted.plan.order().workspace.clone();
         let stage = match Stage::prepare(manager, spec, self.accepted.run_id).await {
@@ -207,11 +214,16 @@ impl Supervisor {
     ) -> Result<Result<(Box<dyn Session>, Arc<ConfirmedPlan>), AbpError>, Ended> {
         let descriptor = backend.descriptor();
         self.engaged.identity.id.clone_from(&descriptor.name);
+        self.engaged.measures_usage = descriptor.measures_usage;
+        if let Err(error) = self.engage_meter(descriptor) {
+            return Ok(Err(error.into()));
+        }
         // Until a session is open nothing but the host's own handling holds anything.
         self.engaged.holders = stage.holders();
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),
+            model: self.accepted.plan.order().config.model.clone(),
             policy: self.accepted.policy.clone(),
             hidden: self.accepted.runtime.hidden_dirs(),
         };
@@ -242,6 +254,27 @@ impl Supervisor {
             }
             Err(error) => Err(error.into()),
         })
+    }
+
+    /// Lets the meter count at the prices of a backend, which has to be able to keep a budget.
+    fn engage_meter(&mut self, descriptor: &BackendDescriptor) -> Result<(), RuntimeError> {
+        let model = self.accepted.plan.order().config.model.as_deref();
+        let prices = self.accepted.options.prices.of(&descriptor.name);
+        let price = prices.get(model).copied();
+        let provenance = match descriptor.measures_usage {
+            true => Attestation::Measured,
+            false => Attestation::Claimed,
+        };
+        let meter = &mut self.accepted.meter;
+        check_budget(
+            meter,
+            &descriptor.name,
+            model,
+            price,
+            descriptor.measures_usage,
+        )?;
+        meter.engage(price, provenance);
+        Ok(())
     }
 
     /// Opens the endpoint of the run's MCP servers, where it has some.
@@ -371,13 +404,24 @@ impl Supervisor {
         ext: Option<BTreeMap<String, Value>>,
         stage: &Stage,
     ) -> Option<(CancelReason, Option<AbpError>)> {
-        let over = self
-            .accepted
-            .meter
-            .observe(&kind)
-            .map(|reason| (reason, None));
+        if kind.is_host_only() {
+            let message = format!(
+                "the backend sent {}, which only the host may say",
+                kind.name()
+            );
+            let error = AbpError::new(ErrorCode::ProtocolUnexpectedMessage, message);
+            return Some((CancelReason::Violation, Some(error)));
+        }
+        let meter = &mut self.accepted.meter;
+        let over = meter.observe(&kind).map(|reason| (reason, None));
+        let origin = match (&kind, meter.provenance()) {
+            (AgentEventKind::UsageUpdated { .. }, Some(Attestation::Measured)) => {
+                EventOrigin::Gateway
+            }
+            _ => EventOrigin::Backend,
+        };
         let observed = Observed::of(&kind);
-        self.recorder.gather(kind, ext).await;
+        self.recorder.gather(kind, ext, origin).await;
         let Some(observed) = observed else {
             return over;
         };
@@ -409,6 +453,7 @@ impl Supervisor {
             Err(_) => RunEnd::completed(),
         };
         let (usage_raw, artifacts) = (end.usage_raw, end.artifacts);
+        let (model, exchanges) = (end.model, end.exchanges);
         let ended = match (running.stopped, end.result) {
             (Some(stop), _) => Ended::stopped(
                 stop.reason,
@@ -427,6 +472,8 @@ impl Supervisor {
         Ended {
             usage_raw,
             artifacts,
+            model,
+            exchanges,
             ..ended
         }
     }

@@ -1,8 +1,8 @@
 //! The end of every run: verification, and the one receipt. Cannot be cancelled.
 
 use abp_core::{
-    AgentEventKind, ArtifactRef, CancelReason, EnforcementReport, ExecutionLane, Outcome, Receipt,
-    VerificationReport, WorkspaceMode, WorkspaceReport,
+    AgentEventKind, ArtifactRef, Attestation, CancelReason, EnforcementReport, ExecutionLane,
+    ModelReport, Outcome, Receipt, RunExchange, VerificationReport, WorkspaceMode, WorkspaceReport,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
@@ -16,12 +16,16 @@ use serde_json::Value;
 
 use crate::RuntimeError;
 use crate::execute::Supervisor;
+use crate::gate::Action;
 use crate::mortality::may_die;
 use crate::stage::Stage;
 use crate::store::save_document;
 
 /// The largest diff a receipt carries.
 const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+
+/// Names the host's own comparison of the workspace in events.
+const VERIFICATION: &str = "verification";
 
 /// How a run ended.
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub(crate) struct Ended {
     pub(crate) error: Option<AbpError>,
     pub(crate) usage_raw: Value,
     pub(crate) artifacts: Vec<ArtifactRef>,
+    /// The model that answered, where the backend said so.
+    pub(crate) model: Option<String>,
+    /// The exchanges that the backend carried itself.
+    pub(crate) exchanges: Vec<RunExchange>,
 }
 
 /// What the host saw in the workspace.
@@ -47,6 +55,8 @@ impl Ended {
             error: None,
             usage_raw: Value::Null,
             artifacts: Vec::new(),
+            model: None,
+            exchanges: Vec::new(),
         }
     }
 
@@ -90,6 +100,11 @@ impl Ended {
                 Outcome::Failed,
                 ErrorCode::PolicyDenied,
                 "the policy ended the run",
+            ),
+            CancelReason::Violation => (
+                Outcome::Failed,
+                ErrorCode::ProtocolUnexpectedMessage,
+                "the backend broke the protocol",
             ),
             CancelReason::User => (
                 Outcome::Cancelled,
@@ -231,6 +246,7 @@ impl Supervisor {
                 };
             }
         };
+        self.judge_changes(&changes, ended).await;
         let order = self.accepted.plan.order();
         let applies = ended.outcome == Outcome::Complete
             && order.lane == ExecutionLane::WorkspaceFirst
@@ -250,6 +266,33 @@ impl Supervisor {
             report: self.describe(&changes).await,
             workspace: Some(stage.report(Some(&changes), applied)),
         }
+    }
+
+    /// Holds the verified changes against the policy, whatever the backend announced. A breach fails the
+    /// run, so nothing of it is applied.
+    async fn judge_changes(&mut self, changes: &Changes, ended: &mut Ended) {
+        let mut breaches = Vec::new();
+        for change in changes.files() {
+            let target = change.path.to_string_lossy();
+            let action = Action {
+                tool_name: VERIFICATION,
+                tool_use_id: None,
+                target: Some(&target),
+            };
+            let judged = self.gate.change(action, &change.path, &mut self.recorder);
+            if let Err(reason) = judged.await {
+                breaches.push(reason);
+            }
+        }
+        let Some(first) = breaches.first() else {
+            return;
+        };
+        let others = match breaches.len() - 1 {
+            0 => String::new(),
+            others => format!(", and {others} more"),
+        };
+        let message = format!("the run changed what it may not change: {first}{others}");
+        ended.breach(AbpError::new(ErrorCode::PolicyDenied, message));
     }
 
     async fn describe(&mut self, changes: &Changes) -> VerificationReport {
@@ -307,6 +350,11 @@ impl Supervisor {
             ended.fail(AbpError::new(ErrorCode::ReceiptStoreFailed, message));
         }
         let redactor = &recorded.redactor;
+        let model = model_report(
+            order.config.model.clone(),
+            ended.model,
+            self.engaged.measures_usage,
+        );
         ReceiptBuilder::new(
             self.accepted.run_id,
             order.id,
@@ -316,6 +364,10 @@ impl Supervisor {
             ended.outcome,
         )
         .work_order_sha256(self.accepted.plan.order_sha256().to_owned())
+        .task(presentable(order.task.clone(), redactor)?)
+        .model(model)
+        .usage_source(self.accepted.meter.provenance())
+        .exchanges(ended.exchanges)
         .capabilities(self.engaged.manifest)
         .mode(self.accepted.plan.mode())
         .usage_raw(presentable(ended.usage_raw, redactor)?)
@@ -339,6 +391,26 @@ impl Supervisor {
     }
 }
 
+/// The model asked for and the one used; nothing where neither is known.
+fn model_report(
+    asked: Option<String>,
+    used: Option<String>,
+    is_measured: bool,
+) -> Option<ModelReport> {
+    if asked.is_none() && used.is_none() {
+        return None;
+    }
+    let source = used.as_ref().map(|_| match is_measured {
+        true => Attestation::Measured,
+        false => Attestation::Claimed,
+    });
+    Some(ModelReport {
+        asked,
+        used,
+        source,
+    })
+}
+
 /// What a backend said, without secrets and safe to hash.
 fn presentable<T: Serialize + DeserializeOwned>(
     said: T,
@@ -351,6 +423,14 @@ fn presentable<T: Serialize + DeserializeOwned>(
 }
 
 impl Ended {
+    /// The policy was broken: that is the error, unless the run failed for another reason before.
+    fn breach(&mut self, error: AbpError) {
+        if self.outcome != Outcome::Failed {
+            self.error = None;
+        }
+        self.fail(error);
+    }
+
     /// Something failed after the backend's work; what went wrong first is what is told.
     fn fail(&mut self, error: AbpError) {
         self.outcome = Outcome::Failed;

@@ -2,7 +2,8 @@
 //!
 //! What the gate decides it also records: every question, every answer and every denial is an event.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use abp_core::{AgentEventKind, EnforcedRule, EnforcementReport, PermissionOutcome};
 use abp_mcp::ServerTool;
@@ -11,6 +12,9 @@ use abp_policy::{ApprovedRead, ApprovedWrite, Decision, Holders, PolicyEngine, R
 use crate::approval::{Answer, Approvals, Decider};
 use crate::mcp;
 use crate::record::Recorder;
+
+/// The most breaches of a workspace that are told one by one.
+const MAX_BREACH_EVENTS: u64 = 100;
 
 /// What is being judged.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +31,10 @@ pub(crate) struct Gate {
     engine: PolicyEngine,
     approvals: Approvals,
     denied: Vec<(Rule, u64)>,
+    /// Writes that were denied when they were asked for or announced.
+    denied_writes: BTreeSet<PathBuf>,
+    /// Changes of the workspace that broke a rule.
+    breaches: u64,
 }
 
 impl Gate {
@@ -36,6 +44,8 @@ impl Gate {
             engine,
             approvals,
             denied,
+            denied_writes: BTreeSet::new(),
+            breaches: 0,
         }
     }
 
@@ -99,7 +109,59 @@ impl Gate {
     ) -> Result<ApprovedWrite, String> {
         match self.engine.approve_write(path) {
             Ok(approved) => Ok(approved),
-            Err(decision) => Err(self.deny(action, decision, Decider::Policy, recorder).await),
+            Err(decision) => {
+                self.denied_writes.insert(path.to_owned());
+                Err(self.deny(action, decision, Decider::Policy, recorder).await)
+            }
+        }
+    }
+
+    /// Judges a change that was found in the workspace. Every breach is counted; the first hundred are
+    /// events.
+    ///
+    /// # Errors
+    /// Says which rule the change breaks.
+    pub(crate) async fn change(
+        &mut self,
+        action: Action<'_>,
+        path: &Path,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
+        let decision = self.engine.can_write_path(path);
+        if decision.is_allowed() {
+            return Ok(());
+        }
+        // Announced before, and counted then.
+        if self.denied_writes.contains(path) {
+            return Err(decision.reason);
+        }
+        self.breaches += 1;
+        if self.breaches <= MAX_BREACH_EVENTS {
+            return Err(self.deny(action, decision, Decider::Policy, recorder).await);
+        }
+        self.count(&decision);
+        Err(decision.reason)
+    }
+
+    /// Judges a connection to a host, named as `host` or `host:port`.
+    ///
+    /// # Errors
+    /// Says why the host may not be reached.
+    pub(crate) async fn network(
+        &mut self,
+        action: Action<'_>,
+        host: &str,
+        recorder: &mut Recorder,
+    ) -> Result<(), String> {
+        if !self.engine.has_network_rules() {
+            return Ok(());
+        }
+        let decision = self.engine.can_reach_network(host);
+        match decision.verdict {
+            Verdict::Allow => Ok(()),
+            Verdict::Ask | Verdict::Deny => {
+                Err(self.deny(action, decision, Decider::Policy, recorder).await)
+            }
         }
     }
 
@@ -175,15 +237,21 @@ impl Gate {
         by: Decider,
         recorder: &mut Recorder,
     ) -> String {
+        self.count(&decision);
+        let reason = decision.reason.clone();
+        let event = resolved(action, PermissionOutcome::Denied, by, reason);
+        recorder.record(event, None).await;
+        decision.reason
+    }
+}
+
+impl Gate {
+    fn count(&mut self, decision: &Decision) {
         if let Some(rule) = &decision.rule
             && let Some((_, count)) = self.denied.iter_mut().find(|(known, _)| known == rule)
         {
             *count += 1;
         }
-        let reason = decision.reason.clone();
-        let event = resolved(action, PermissionOutcome::Denied, by, reason);
-        recorder.record(event, None).await;
-        decision.reason
     }
 }
 

@@ -37,7 +37,7 @@ impl RunHandle {
 
 /// What became of a request that was named with an idempotency key.
 #[derive(Debug)]
-pub enum Submission {
+pub enum Submitted {
     /// It is new, and its run is under way.
     Started(RunHandle),
     /// It was sent before: this is its run, perhaps of another process. [`Runtime::receipt`] waits

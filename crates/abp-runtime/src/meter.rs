@@ -1,6 +1,6 @@
 //! What a run used, what that costs, and whether it is too much.
 
-use abp_core::{AgentEventKind, CancelReason, MicroUsd, ModelPrice, UsageNormalized};
+use abp_core::{AgentEventKind, Attestation, CancelReason, MicroUsd, ModelPrice, UsageNormalized};
 
 /// A backend's counts without those that no receipt can carry as numbers: they are unknown then.
 fn plausible(usage: &UsageNormalized) -> UsageNormalized {
@@ -20,6 +20,7 @@ fn plausible(usage: &UsageNormalized) -> UsageNormalized {
 #[derive(Debug)]
 pub(crate) struct Meter {
     price: Option<ModelPrice>,
+    provenance: Attestation,
     budget: Option<MicroUsd>,
     max_turns: Option<u32>,
     usage: UsageNormalized,
@@ -27,18 +28,26 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(
-        price: Option<ModelPrice>,
-        budget: Option<MicroUsd>,
-        max_turns: Option<u32>,
-    ) -> Self {
+    pub(crate) fn new(budget: Option<MicroUsd>, max_turns: Option<u32>) -> Self {
         Self {
-            price,
+            price: None,
+            provenance: Attestation::Claimed,
             budget,
             max_turns,
             usage: UsageNormalized::default(),
             turns: 0,
         }
+    }
+
+    /// Sets what the engaged backend's model costs, and who counts its usage.
+    pub(crate) fn engage(&mut self, price: Option<ModelPrice>, provenance: Attestation) {
+        self.price = price;
+        self.provenance = provenance;
+    }
+
+    /// Who counted the usage, where anything was counted.
+    pub(crate) fn provenance(&self) -> Option<Attestation> {
+        (self.usage != UsageNormalized::default()).then_some(self.provenance)
     }
 
     /// Takes an event into account; the reason to stop where it is one too many.

@@ -1,12 +1,16 @@
-//! Judging what a backend with tools of its own says it did.
+//! Judging what a backend with tools of its own says it does.
 //!
-//! Such actions have happened already, or are beyond the host's reach: the policy is advisory then,
-//! and a breach ends the run.
+//! Such actions have happened already, or are beyond the host's reach: the policy is advisory then, and a
+//! breach ends the run. The name of a tool is judged, and so are the paths and hosts that its input names:
+//! an agent that says it reads `.env` or fetches from a denied host has said enough.
+
+mod targets;
 
 use std::path::{Path, PathBuf};
 
 use abp_core::AgentEventKind;
 
+use self::targets::{InputTargets, is_writing_tool};
 use crate::gate::{Action, Gate};
 use crate::record::Recorder;
 use crate::stage::Stage;
@@ -24,6 +28,8 @@ pub(crate) enum Observed {
         name: String,
         id: Option<String>,
         target: Option<String>,
+        /// The paths and hosts that its input names.
+        targets: InputTargets,
     },
     /// The change of a file.
     Change { path: String },
@@ -36,16 +42,19 @@ impl Observed {
             AgentEventKind::ToolCall {
                 tool_name,
                 tool_use_id,
+                input,
                 ..
             } => Some(Self::Tool {
                 name: tool_name.clone(),
                 id: tool_use_id.clone(),
                 target: None,
+                targets: InputTargets::of(input),
             }),
             AgentEventKind::CommandExecuted { command, .. } => Some(Self::Tool {
                 name: COMMAND_TOOL.to_owned(),
                 id: None,
                 target: Some(command.clone()),
+                targets: InputTargets::of_text(command),
             }),
             AgentEventKind::FileChanged { path, .. } => Some(Self::Change { path: path.clone() }),
             _ => None,
@@ -63,13 +72,19 @@ impl Observed {
         stage: &Stage,
     ) -> Result<(), String> {
         match self {
-            Self::Tool { name, id, target } => {
+            Self::Tool {
+                name,
+                id,
+                target,
+                targets,
+            } => {
                 let action = Action {
                     tool_name: name,
                     tool_use_id: id.as_deref(),
                     target: target.as_deref(),
                 };
-                gate.tool(action, recorder).await
+                gate.tool(action, recorder).await?;
+                judge_targets(action, targets, gate, recorder, stage).await
             }
             Self::Change { path } => {
                 let action = Action {
@@ -82,6 +97,50 @@ impl Observed {
             }
         }
     }
+}
+
+async fn judge_targets(
+    action: Action<'_>,
+    targets: &InputTargets,
+    gate: &mut Gate,
+    recorder: &mut Recorder,
+    stage: &Stage,
+) -> Result<(), String> {
+    let writes = is_writing_tool(action.tool_name);
+    for path in &targets.paths {
+        let Some(judged) = judged_path(stage, path).await else {
+            continue;
+        };
+        let action = Action {
+            target: Some(path),
+            ..action
+        };
+        if writes {
+            gate.write(action, &judged, recorder).await.map(drop)?;
+        } else {
+            gate.read(action, &judged, recorder).await.map(drop)?;
+        }
+    }
+    for host in &targets.hosts {
+        let action = Action {
+            target: Some(host),
+            ..action
+        };
+        gate.network(action, host, recorder).await?;
+    }
+    Ok(())
+}
+
+/// The path that rules are matched against: resolved inside the workspace; outside it the absolute path
+/// without its root, so that `**/.env` matches there as well. Nothing for what is no path.
+async fn judged_path(stage: &Stage, path: &str) -> Option<PathBuf> {
+    if let Ok(resolved) = resolve(stage, path).await {
+        return Some(resolved);
+    }
+    let outside = Path::new(path).strip_prefix("/").ok()?;
+    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+    let plain = outside.components().all(is_plain) && outside.components().next().is_some();
+    plain.then(|| outside.components().collect())
 }
 
 /// Agents name files by absolute path too.

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use abp_backend_core::CancelSignal;
-use abp_core::{Adaptation, AgentEvent, AgentEventKind, Timestamp, TraceDigest, WorkOrder};
+use abp_core::{
+    Adaptation, AgentEvent, AgentEventKind, EventOrigin, Timestamp, TraceDigest, WorkOrder,
+};
 use abp_error::AbpError;
 use abp_stream::{Pipeline, Redactor, Stage};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -95,8 +98,14 @@ struct Answer {
 }
 
 impl Recorder {
-    pub(crate) fn new(order: &WorkOrder, journal: Journal, end: End) -> Self {
-        let redactor = Redactor::for_environment(&order.config.env);
+    pub(crate) fn new(
+        order: &WorkOrder,
+        secrets: &[SecretString],
+        journal: Journal,
+        end: End,
+    ) -> Self {
+        let secrets = secrets.iter().map(SecretString::expose_secret);
+        let redactor = Redactor::for_environment(&order.config.env).and(secrets);
         Self {
             clock: RunClock::start(),
             pipeline: Pipeline::new().then(Stage::Redact(redactor.clone())),
@@ -115,13 +124,14 @@ impl Recorder {
         self.pipeline = Pipeline::new().then(Stage::Redact(self.redactor.clone()));
     }
 
-    /// Records an event. Waits while the reader has no room, but not beyond the run's own end.
+    /// Records an event of the host's own. Waits while the reader has no room, but not beyond the run's
+    /// own end.
     pub(crate) async fn record(
         &mut self,
         kind: AgentEventKind,
         ext: Option<BTreeMap<String, Value>>,
     ) {
-        self.gather(kind, ext).await;
+        self.gather(kind, ext, EventOrigin::Host).await;
         self.flush().await;
     }
 
@@ -135,11 +145,12 @@ impl Recorder {
         &mut self,
         kind: AgentEventKind,
         ext: Option<BTreeMap<String, Value>>,
+        origin: EventOrigin,
     ) {
         let ts = self.clock.now();
         let Some(event) = self.pipeline.apply(AgentEvent {
             ts,
-            origin: None,
+            origin: Some(origin),
             kind,
             ext,
         }) else {
@@ -147,6 +158,10 @@ impl Recorder {
         };
         let event = admit(event);
         for told in self.audience.told_before(&event).await {
+            let told = AgentEvent {
+                origin: Some(EventOrigin::Host),
+                ..told
+            };
             self.append(told).await;
         }
         self.append(event).await;
@@ -165,7 +180,10 @@ impl Recorder {
                     "an event of kind {} cannot be recorded: {error}",
                     event.kind.name()
                 );
-                let warning = AgentEvent::new(ts, AgentEventKind::Warning { message });
+                let warning = AgentEvent {
+                    origin: Some(EventOrigin::Host),
+                    ..AgentEvent::new(ts, AgentEventKind::Warning { message })
+                };
                 match self.trace.record(&warning) {
                     Ok((seq, json)) => (warning, seq, json),
                     // Our own words can always be recorded.

@@ -1,57 +1,64 @@
 //! Accepting runs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::cancellation;
 use abp_core::{
-    CapabilityOrigins, MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder, read_document,
+    CancelReason, CapabilityOrigins, MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder,
+    read_document,
 };
+use abp_emulation::EmulationConfig;
 use abp_integrations::BackendRegistry;
-use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
+use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::{Holders, PolicyEngine};
 use abp_receipt::Hash;
 use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
 use abp_stream::Redactor;
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::WorkspaceManager;
-use tokio::sync::OnceCell;
+use secrecy::SecretString;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use uuid::Uuid;
 
 use crate::execute::{Accepted, supervise};
-use crate::handle::{ReceiptHandle, RunHandle, Submission};
+use crate::handle::{ReceiptHandle, RunHandle, Submitted};
 use crate::mcp::McpGrant;
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::queue::event_queue;
 use crate::record::now;
 use crate::recover::{missing_copies, recover};
+use crate::running::RunningRuns;
 use crate::store::{receipt_path, save_document};
 use crate::{Approvals, McpServers, RuntimeError};
 
 /// How often it is looked whether another process ended a run.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What the operator configured.
+/// What the operator configured, for all runs.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Where stages and receipts live.
+    /// Where the store and receipts live.
     pub state_dir: PathBuf,
-    /// What models cost.
-    pub prices: PriceTable,
-    /// How runs are planned.
-    pub planning: PlanSettings,
+    /// Where stages live; never below the state directory.
+    pub stages_dir: PathBuf,
+    /// Emulation strategies that replace the defaults.
+    pub emulation: EmulationConfig,
+    /// How many runs go on at once; each may be several processes.
+    pub max_running: usize,
 }
 
 impl RuntimeOptions {
     /// The directories that no process of a run may see.
     pub(crate) fn hidden_dirs(&self) -> Vec<PathBuf> {
-        vec![self.state_dir.clone()]
+        vec![self.state_dir.clone(), self.stages_dir.clone()]
     }
 }
 
-/// What the caller of one run decides.
+/// What belongs to one run and is not in its order.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// The longest the run may take.
@@ -60,6 +67,38 @@ pub struct RunOptions {
     pub approvals: Approvals,
     /// Who said what the order's client can render.
     pub client_origins: CapabilityOrigins,
+    /// What the models of each backend cost.
+    pub prices: RunPrices,
+    /// The backends that are models, and how each of them is asked.
+    pub models: BTreeMap<String, ModelTarget>,
+    /// Values that are taken out of everything the run says.
+    pub secrets: Vec<SecretString>,
+}
+
+/// What models cost, by the backend that asks them.
+#[derive(Debug, Clone, Default)]
+pub struct RunPrices {
+    /// The prices of backends that have their own.
+    pub backends: BTreeMap<String, PriceTable>,
+    /// The prices of all others.
+    pub usual: PriceTable,
+}
+
+impl RunPrices {
+    /// The prices of a backend.
+    #[must_use]
+    pub fn of(&self, backend: &str) -> &PriceTable {
+        self.backends.get(backend).unwrap_or(&self.usual)
+    }
+}
+
+impl From<PriceTable> for RunPrices {
+    fn from(usual: PriceTable) -> Self {
+        Self {
+            backends: BTreeMap::new(),
+            usual,
+        }
+    }
 }
 
 /// Takes work orders and runs them.
@@ -70,6 +109,7 @@ pub struct Runtime {
     store: Arc<OnceCell<Store>>,
     mcp: Option<McpServers>,
     metrics: Option<Arc<MetricsCollector>>,
+    running: RunningRuns,
 }
 
 impl Runtime {
@@ -81,6 +121,7 @@ impl Runtime {
     pub fn new(registry: BackendRegistry, options: RuntimeOptions) -> Self {
         Self {
             registry,
+            running: RunningRuns::new(options.max_running),
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
             mcp: None,
@@ -109,6 +150,13 @@ impl Runtime {
     /// Fails where the store cannot be opened or recovered.
     pub async fn store(&self) -> Result<&Store, RuntimeError> {
         self.store.get_or_try_init(|| self.open_store()).await
+    }
+
+    /// Closes the store, where it was opened.
+    pub async fn close(&self) {
+        if let Some(store) = self.store.get() {
+            store.clone().close().await;
+        }
     }
 
     async fn open_store(&self) -> Result<Store, RuntimeError> {
@@ -143,7 +191,7 @@ impl Runtime {
     /// The workspaces of this runtime's runs.
     #[must_use]
     pub fn workspaces(&self) -> WorkspaceManager {
-        WorkspaceManager::new(self.options.state_dir.join("stages"))
+        WorkspaceManager::new(&self.options.stages_dir)
     }
 
     /// The backends.
@@ -162,10 +210,20 @@ impl Runtime {
     ///
     /// # Errors
     /// Says why the order cannot be carried out by that backend, or by any (`auto`).
-    pub fn plan(&self, backend_name: &str, order: WorkOrder) -> Result<RunPlan, RuntimeError> {
+    pub fn plan(
+        &self,
+        backend_name: &str,
+        order: WorkOrder,
+        options: &RunOptions,
+    ) -> Result<RunPlan, RuntimeError> {
         let held = Holders::of_workspace(order.workspace.mode);
-        let candidates = self.candidates(backend_name, held)?;
-        let plan = plan(order, &candidates, &self.options.planning)?;
+        let model = order.config.model.clone();
+        let candidates = self.candidates(backend_name, held, model.as_deref())?;
+        let settings = PlanSettings {
+            emulation: self.options.emulation.clone(),
+            models: options.models.clone(),
+        };
+        let plan = plan(order, &candidates, &settings)?;
         // Servers that are not there are missed before anything is started.
         self.mcp_grant(plan.order())?;
         Ok(plan)
@@ -195,10 +253,10 @@ impl Runtime {
         work_order: WorkOrder,
         options: RunOptions,
     ) -> Result<RunHandle, RuntimeError> {
-        let accepted = self.admit(backend_name, work_order, options).await?;
+        let (accepted, place) = self.admit(backend_name, work_order, options).await?;
         let entry = journal_entry(&accepted, None)?;
         accepted.store.accept(entry).await?;
-        Ok(start(accepted))
+        Ok(start(&self.running, accepted, place))
     }
 
     /// Starts a run, unless the same request was sent with the same key before: then it is that run,
@@ -212,17 +270,28 @@ impl Runtime {
         work_order: WorkOrder,
         options: RunOptions,
         key: &str,
-    ) -> Result<Submission, RuntimeError> {
+    ) -> Result<Submitted, RuntimeError> {
         let named = IdempotencyKey {
             key: key.to_owned(),
             request: request_hash(backend_name, work_order.clone())?,
         };
-        let accepted = self.admit(backend_name, work_order, options).await?;
+        let (accepted, place) = self.admit(backend_name, work_order, options).await?;
         let entry = journal_entry(&accepted, Some(named))?;
         Ok(match accepted.store.accept(entry).await? {
-            Acceptance::New => Submission::Started(start(accepted)),
-            Acceptance::Existing(run_id) => Submission::Existing(run_id),
+            Acceptance::New => Submitted::Started(start(&self.running, accepted, place)),
+            Acceptance::Existing(run_id) => Submitted::Existing(run_id),
         })
+    }
+
+    /// Cancels a run of this process; whether it was one that goes on.
+    pub fn cancel(&self, run_id: Uuid, reason: CancelReason) -> bool {
+        self.running.cancel(run_id, reason)
+    }
+
+    /// Cancels every run of this process and waits until all have ended, or until `grace` is over.
+    /// Returns how many still go on.
+    pub async fn finish(&self, reason: CancelReason, grace: Duration) -> usize {
+        self.running.finish(reason, grace).await
     }
 
     /// The receipt of a run, once it has ended, whichever process carries it out.
@@ -248,23 +317,24 @@ impl Runtime {
         }
     }
 
-    /// Everything a run needs, before it is accepted.
+    /// Everything a run needs, before it is accepted, and its place among those that go on at once.
     async fn admit(
         &self,
         backend_name: &str,
         work_order: WorkOrder,
         options: RunOptions,
-    ) -> Result<Accepted, RuntimeError> {
-        let plan = self.plan(backend_name, work_order)?;
+    ) -> Result<(Accepted, OwnedSemaphorePermit), RuntimeError> {
+        let place = self.running.reserve()?;
+        let plan = self.plan(backend_name, work_order, &options)?;
         let policy = PolicyEngine::new(&plan.order().policy)?;
-        let meter = self.meter(plan.order())?;
+        let meter = self.meter(&plan, &options)?;
         let mcp = self.mcp_grant(plan.order())?;
         let backends = plan
             .backends()
             .filter_map(|name| self.registry.get(name))
             .map(Arc::clone)
             .collect();
-        Ok(Accepted {
+        let accepted = Accepted {
             run_id: Uuid::now_v7(),
             plan,
             backends,
@@ -276,11 +346,17 @@ impl Runtime {
             runtime: Arc::clone(&self.options),
             store: self.store().await?.clone(),
             staging: Arc::default(),
-        })
+        };
+        Ok((accepted, place))
     }
 
-    fn candidates(&self, name: &str, held: Holders) -> Result<Vec<Candidate>, RuntimeError> {
-        let mut candidates = self.registry.candidates(held);
+    fn candidates(
+        &self,
+        name: &str,
+        held: Holders,
+        model: Option<&str>,
+    ) -> Result<Vec<Candidate>, RuntimeError> {
+        let mut candidates = self.registry.candidates(held, model);
         if name == Self::AUTO {
             return Ok(candidates);
         }
@@ -310,27 +386,59 @@ impl Runtime {
     }
 
     /// A budget that nothing can be held to is refused rather than ignored.
-    fn meter(&self, order: &WorkOrder) -> Result<Meter, RuntimeError> {
-        let model = order.config.model.as_deref();
-        let price: Option<ModelPrice> = self.options.prices.get(model).copied();
-        let budget = order.config.max_budget_usd.and_then(MicroUsd::from_dollars);
-        if budget.is_some() && price.is_none() {
-            let model = model.map_or_else(
-                || "the backend's default model".to_owned(),
-                |model| format!("{model:?}"),
-            );
-            return Err(RuntimeError::NoPrice { model });
+    fn meter(&self, plan: &RunPlan, options: &RunOptions) -> Result<Meter, RuntimeError> {
+        let config = &plan.order().config;
+        let budget = config.max_budget_usd.and_then(MicroUsd::from_dollars);
+        let meter = Meter::new(budget, config.max_turns);
+        let selected = &plan.projection().selected_backend;
+        if let Some(backend) = self.registry.get(selected) {
+            let price = options.prices.of(selected).get(config.model.as_deref());
+            let measured = backend.descriptor().measures_usage;
+            check_budget(
+                &meter,
+                selected,
+                config.model.as_deref(),
+                price.copied(),
+                measured,
+            )?;
         }
-        Ok(Meter::new(price, budget, order.config.max_turns))
+        Ok(meter)
     }
 }
 
+/// Whether a run can be held to its budget on a backend: its model has a price, and the host itself
+/// counts what was used.
+pub(crate) fn check_budget(
+    meter: &Meter,
+    backend: &str,
+    model: Option<&str>,
+    price: Option<ModelPrice>,
+    is_measured: bool,
+) -> Result<(), RuntimeError> {
+    if meter.budget().is_none() {
+        return Ok(());
+    }
+    if !is_measured {
+        let backend = backend.to_owned();
+        return Err(RuntimeError::UnmeasuredBudget { backend });
+    }
+    if price.is_none() {
+        let model = model.map_or_else(
+            || "the backend's default model".to_owned(),
+            |model| format!("{model:?}"),
+        );
+        return Err(RuntimeError::NoPrice { model });
+    }
+    Ok(())
+}
+
 /// Starts a run that the journal has.
-fn start(accepted: Accepted) -> RunHandle {
+fn start(running: &RunningRuns, accepted: Accepted, place: OwnedSemaphorePermit) -> RunHandle {
     may_die("accepted");
     let run_id = accepted.run_id;
     tracing::debug!(target: "abp.runtime", %run_id, backend = accepted.plan.projection().selected_backend, "accepted");
     let (cancel, signal) = cancellation();
+    let listed = running.list(run_id, cancel.clone(), place);
     let (sender, events) = event_queue();
     let staging = Arc::clone(&accepted.staging);
     let metrics = accepted.metrics.clone();
@@ -345,6 +453,7 @@ fn start(accepted: Accepted) -> RunHandle {
                 metrics.record(&RunMetrics::from(receipt));
             }
         }
+        drop(listed);
         receipt
     });
     RunHandle {

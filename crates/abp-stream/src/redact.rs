@@ -113,7 +113,9 @@ impl fmt::Debug for Redactor {
     }
 }
 
-fn names_a_secret(name: &str) -> bool {
+/// Whether a variable of that name holds a secret, by the words that such names have.
+#[must_use]
+pub fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
         .iter()

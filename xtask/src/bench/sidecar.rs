@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use abp_backend_sidecar::SidecarBackend;
 use abp_core::{AgentEventKind, WorkOrderBuilder, WorkspaceMode};
+use abp_emulation::EmulationConfig;
 use abp_host::{SidecarClient, SidecarSpec};
 use abp_integrations::BackendRegistry;
-use abp_plan::PlanSettings;
-use abp_runtime::{PriceTable, Runtime, RuntimeOptions};
+use abp_runtime::{Runtime, RuntimeOptions};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use uuid::Uuid;
@@ -157,9 +157,10 @@ async fn whole_rate(state: &Path, source: &Path) -> Result<f64> {
     let mut registry = BackendRegistry::new();
     registry.register(Arc::new(SidecarBackend::new("bench", spec, 0)));
     let options = RuntimeOptions {
-        state_dir: state.to_owned(),
-        prices: PriceTable::default(),
-        planning: PlanSettings::default(),
+        state_dir: state.join("state"),
+        stages_dir: state.join("stages"),
+        emulation: EmulationConfig::default(),
+        max_running: 1,
     };
     let mut order = WorkOrderBuilder::new("as many events as you can").build();
     order.workspace.root = source.display().to_string();

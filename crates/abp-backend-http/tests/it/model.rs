@@ -71,10 +71,12 @@ impl Ran {
 }
 
 fn backend(upstream: Arc<dyn Upstream>) -> ModelBackend {
-    let abilities = CapabilityManifest::from([
-        (Capability::ToolUse, SupportLevel::Native),
-        (Capability::ToolBash, SupportLevel::Native),
-    ]);
+    let abilities = |_, _: Option<&str>| {
+        CapabilityManifest::from([
+            (Capability::ToolUse, SupportLevel::Native),
+            (Capability::ToolBash, SupportLevel::Native),
+        ])
+    };
     ModelBackend::new(upstream, abilities, 0)
 }
 
@@ -111,6 +113,7 @@ async fn run_plan(
     let spec = OpenSpec {
         run_id: Default::default(),
         workspace_root: PathBuf::new(),
+        model: None,
         policy: Default::default(),
         hidden: Vec::new(),
     };

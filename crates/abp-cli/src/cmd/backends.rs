@@ -40,8 +40,9 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
-    let registry = session.runs.registry()?;
-    let hidden = [session.config().state_dir.clone()];
+    let registry = session.plane.registry();
+    let config = session.config();
+    let hidden = [config.state_dir.clone(), config.stages_dir.clone()];
     let mut rows = Vec::new();
     for backend in registry.backends() {
         let descriptor = backend.descriptor();
@@ -81,6 +82,7 @@ impl Row {
         let spec = OpenSpec {
             run_id: Uuid::now_v7(),
             workspace_root: std::env::temp_dir(),
+            model: None,
             policy: PolicyEngine::default(),
             hidden: hidden.to_vec(),
         };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use abp_control::new_key;
 use abp_core::MicroUsd;
-use abp_daemon::new_key;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::{current_time, key_hash};
 use abp_glob::GlobList;
@@ -24,13 +24,13 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
     block_on(async {
-        let store = session.store().await?;
+        let store = session.plane.store().await?;
         match &args.command {
-            KeysCommand::Create(args) => create(&store, args, output).await?,
-            KeysCommand::List { all } => list(&store, *all, output).await?,
-            KeysCommand::Revoke { id } => revoke(&store, id, output).await?,
+            KeysCommand::Create(args) => create(store, args, output).await?,
+            KeysCommand::List { all } => list(store, *all, output).await?,
+            KeysCommand::Revoke { id } => revoke(store, id, output).await?,
         }
-        store.close().await;
+        session.plane.close().await;
         Ok(ExitStatus::Success)
     })
 }

@@ -24,7 +24,7 @@ use crate::args::{Agent, GlobalArgs, LaunchArgs};
 use crate::cmd::keys::{MadeKey, make};
 use crate::output::{DIM, Output};
 use crate::session::{Session, block_on};
-use abp_daemon::first_configured_model;
+use abp_control::first_configured_model;
 
 /// How long a launch's key is good where nothing is left to revoke it.
 const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,11 +43,11 @@ pub(crate) fn run(
     let program = on_search_path(args.agent.program()).ok_or_else(|| not_installed(args.agent))?;
     let model = model(args, session.config())?;
     block_on(async {
-        let store = session.store().await?;
-        let key = Key::of(args, &store).await?;
+        let store = session.plane.store().await?;
+        let key = Key::of(args, store).await?;
         let ended = with_gateway(args, &session, &key, model, &program).await;
-        key.give_back(&store).await;
-        store.close().await;
+        key.give_back(store).await;
+        session.plane.close().await;
         ended
     })
 }
@@ -59,8 +59,7 @@ async fn with_gateway(
     model: Option<&str>,
     program: &Path,
 ) -> Result<u8, AbpError> {
-    let config = session.config();
-    let place = Place::find(args, config, key.secret()).await?;
+    let place = Place::find(args, &session.plane, key.secret()).await?;
     let directory = tempfile::Builder::new()
         .prefix("abp-launch-")
         .tempdir()

@@ -5,8 +5,9 @@ mod negotiate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_config::Config;
-use abp_daemon::{ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer};
+use abp_control::{
+    ABP_INSTRUCTIONS, AbpServer, ControlPlane, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer,
+};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::Gateway;
 use abp_mcp::{
@@ -40,7 +41,7 @@ pub(crate) fn run(
     };
     block_on(async {
         if args.gateway {
-            let models = models(session.config()).await?;
+            let models = models(&session.plane).await?;
             let gateway = mcp_gateway(session.config(), models.as_ref())?;
             serve(
                 gateway.session(""),
@@ -56,7 +57,7 @@ pub(crate) fn run(
             let root = std::env::current_dir();
             let root =
                 root.map_err(|error| internal("the directory cannot be read").with_source(error))?;
-            let server = AbpServer::new(Arc::new(session.runs), &[root])?;
+            let server = AbpServer::new(session.plane, &[root])?;
             serve(
                 Arc::clone(&server) as _,
                 mcp_offer(profile, ABP_INSTRUCTIONS),
@@ -69,11 +70,11 @@ pub(crate) fn run(
 }
 
 /// The models that MCP servers may sample from, where they may.
-async fn models(config: &Config) -> Result<Option<Gateway>, AbpError> {
-    if config.mcp.emulate.sampling.is_none() {
+async fn models(plane: &ControlPlane) -> Result<Option<Gateway>, AbpError> {
+    if plane.config().mcp.emulate.sampling.is_none() {
         return Ok(None);
     }
-    let models = abp_daemon::gateway(config).await?;
+    let models = plane.gateway().await?;
     models.reload_keys(None).await?;
     Ok(Some(models))
 }

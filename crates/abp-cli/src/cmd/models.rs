@@ -8,7 +8,7 @@ use crate::args::GlobalArgs;
 use crate::output::{DIM, Output, STRONG};
 use crate::session::Session;
 use crate::text::one_line;
-use abp_daemon::{ConfiguredModel, configured_models};
+use abp_control::{ConfiguredModel, configured_models};
 
 pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use abp_control::{ControlPlane, Submission};
 use abp_core::{AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_plan::RunPlan;
 use abp_runtime::{
-    ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, RunOptions, Runtime, Submission,
+    ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Runtime, Submitted,
 };
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -52,39 +53,38 @@ pub(crate) fn run(
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let mut order = order::build(args, &session, output)?;
     let client_origins = order::declare_client(&mut order, args, output);
-    let backend = session.runs.backend(args.backend.as_deref())?;
-    session.runs.settle_model(&backend, &mut order.config);
-    let prices = session.prices(args.limits.prices.as_ref(), &backend)?;
-    let runtime = session
-        .runs
-        .runtime(prices, order.config.model.as_deref())?;
-    if args.dry_run {
-        let plan = runtime.plan(&backend, order)?;
-        show_plan(&plan, output)?;
-        return Ok(ExitStatus::Success);
-    }
+    let prices = args.limits.prices.as_ref();
+    let prices = prices.map(|file| session.prices(file)).transpose()?;
     let operator = prompt::approver("--approve");
     let approvals = Approvals::for_tools(&args.governance.approve, operator)
         .map_err(|error| AbpError::new(ErrorCode::ConfigInvalid, format!("--approve: {error}")))?;
+    let audience = Audience::new(order.client.clone());
+    let submission = Submission {
+        backend: args.backend.clone(),
+        timeout: args.limits.timeout,
+        approvals,
+        client_origins,
+        prices,
+        idempotency_key: args.idempotency_key.clone(),
+        ..Submission::new(order)
+    };
+    let plane = &session.plane;
+    if args.dry_run {
+        show_plan(&plane.plan(submission)?, output)?;
+        return Ok(ExitStatus::Success);
+    }
     block_on(async {
-        let (approvals, questions) = with_prompt(approvals, session.approval_timeout(), output);
-        let options = RunOptions {
-            timeout: args.limits.timeout,
+        let timeout = session.approval_timeout();
+        let (approvals, questions) = with_prompt(submission.approvals, timeout, output);
+        let submission = Submission {
             approvals,
-            client_origins,
+            ..submission
         };
-        let audience = Audience::new(order.client.clone());
-        let submission = match &args.idempotency_key {
-            Some(key) => runtime.run_once(&backend, order, options, key).await?,
-            None => Submission::Started(runtime.run_with(&backend, order, options).await?),
+        let receipt = match plane.submit(submission).await? {
+            Submitted::Started(handle) => follow(handle, audience, questions, args, output).await?,
+            Submitted::Existing(run_id) => recall(plane, run_id, args, output).await?,
         };
-        let receipt = match submission {
-            Submission::Started(handle) => {
-                follow(handle, audience, questions, args, output).await?
-            }
-            Submission::Existing(run_id) => recall(&runtime, run_id, args, output).await?,
-        };
-        conclude(&runtime, &receipt, args, output)
+        conclude(plane.runtime(), &receipt, args, output)
     })
 }
 
@@ -167,15 +167,15 @@ fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
 /// The receipt of the run that the same request started before; where it is still under way, in
 /// another process, that is waited for.
 async fn recall(
-    runtime: &Runtime,
+    plane: &ControlPlane,
     run_id: Uuid,
     args: &RunArgs,
     output: &mut Output,
 ) -> Result<Receipt, AbpError> {
     output.warn(&format!("run {run_id} was started by this request before"));
-    let receipt = runtime.receipt(run_id).await?;
+    let receipt = plane.receipt(run_id).await?;
     if args.jsonl {
-        print_events(runtime.store().await?, run_id, true, output).await?;
+        print_events(plane.store().await?, run_id, true, output).await?;
     }
     Ok(receipt)
 }

@@ -1,7 +1,7 @@
 //! `abp runs`.
 
+use abp_control::find_run;
 use abp_core::AgentEvent;
-use abp_daemon::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::{Runtime, RuntimeError, workspace_error};
 use abp_store::{RunFilter, RunRecord, Store};
@@ -23,20 +23,21 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     block_on(async {
         let store = runtime.store().await?;
         match &args.command {
             RunsCommand::List { limit, undecided } => {
                 let runs = if *undecided {
-                    undecided_runs(&runtime, store, *limit).await?
+                    undecided_runs(runtime, store, *limit).await?
                 } else {
                     let all = RunFilter::default();
                     store.runs(&all, *limit).await.map_err(stored)?
                 };
                 list(&runs, output)
             }
-            RunsCommand::Show { run, events } => show(&runtime, store, run, *events, output).await,
+            RunsCommand::Show { run, events } => show(runtime, store, run, *events, output).await,
         }
     })
 }

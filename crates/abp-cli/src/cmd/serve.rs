@@ -1,13 +1,12 @@
 //! `abp serve`: the gateway, until it is told to stop.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use abp_daemon::{
-    Planes, Server, gateway, harden, operator_key, operator_key_file, server_options,
-};
+use abp_control::{ControlPlane, operator_key, operator_key_file};
+use abp_daemon::Daemon;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::key_hash;
+use abp_gateway_http::{Server, ServerOptions, harden};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,40 +22,47 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     harden();
-    let Session { loaded, runs } = Session::open(global, &[], output)?;
-    let config = &loaded.config;
-    let mut options = server_options(config, args.listen);
-    options.insecure_bind = args.insecure_bind;
+    let plane = Session::open(global, &[], output)?.plane;
     block_on(async {
-        let gateway = gateway(config).await?;
-        let key_file = args.key_file.clone();
-        let key_file = key_file.unwrap_or_else(|| operator_key_file(config));
-        let key = operator_key(&key_file)?;
-        let operator = key_hash(key.expose_secret().as_bytes());
-        gateway.reload_keys(Some(operator)).await?;
-        let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
-        let secure = options.tls.is_some();
-        let runs = runs.with_metrics(gateway.collector());
-        let planes = Planes {
-            gateway,
-            runs: Some(Arc::new(runs)),
-        };
-        let server = Server::bind(planes, options).await?;
-        let address = server
-            .local_addr()
-            .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
-        let shutdown = stop_signal()?;
-        let started = Started {
-            address,
-            secure,
-            key: key.expose_secret(),
-            key_file: &key_file.display().to_string(),
-            upstreams: &upstreams,
-        };
-        started.tell(output)?;
-        server.run(operator, shutdown).await;
-        Ok(ExitStatus::Success)
+        let served = serve(args, &plane, output).await;
+        // Also where it failed: a store that was not closed counts as a crash.
+        plane.close().await;
+        served
     })
+}
+
+async fn serve(
+    args: &ServeArgs,
+    plane: &ControlPlane,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let config = plane.config();
+    let mut options = ServerOptions::from_config(config, args.listen);
+    options.insecure_bind = args.insecure_bind;
+    let gateway = plane.gateway().await?;
+    let key_file = args.key_file.clone();
+    let key_file = key_file.unwrap_or_else(|| operator_key_file(config));
+    let key = operator_key(&key_file)?;
+    let operator = key_hash(key.expose_secret().as_bytes());
+    gateway.reload_keys(Some(operator)).await?;
+    let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
+    let secure = options.tls.is_some();
+    let daemon = Daemon::new(plane, &gateway)?;
+    let server = Server::bind(gateway, daemon.routes(), options).await?;
+    let address = server
+        .local_addr()
+        .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
+    let shutdown = stop_signal()?;
+    let started = Started {
+        address,
+        secure,
+        key: key.expose_secret(),
+        key_file: &key_file.display().to_string(),
+        upstreams: &upstreams,
+    };
+    started.tell(output)?;
+    server.run(operator, shutdown, daemon.close()).await;
+    Ok(ExitStatus::Success)
 }
 
 /// Done when the process is told to stop.

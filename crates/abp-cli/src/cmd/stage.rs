@@ -1,7 +1,7 @@
 //! `abp diff`, `abp apply` and `abp discard`: deciding about the result of a run.
 
+use abp_control::find_run;
 use abp_core::verify_receipt_document;
-use abp_daemon::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::workspace_error;
 use abp_workspace::PreparedWorkspace;
@@ -28,7 +28,8 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     let (run_id, baseline) = block_on(async {
         let store = runtime.store().await?;
         let run_id = find_run(store, &args.run).await?.run_id;

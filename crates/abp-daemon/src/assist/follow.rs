@@ -1,8 +1,8 @@
 //! Following a run for its sender, to the end of either.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use abp_control::ControlPlane;
 use abp_core::{AgentEvent, AgentEventKind, CancelReason, Receipt};
 use abp_error::AbpError;
 use abp_runtime::{Audience, RunHandle};
@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::writer::Writer;
-use crate::runs::RunPlane;
 
 /// Writes what a run says for its sender.
 pub(super) struct Follower {
@@ -24,7 +23,7 @@ pub(super) struct Follower {
     pub(super) keep_alive: Duration,
     /// When the sender heard something last.
     pub(super) last_sign: Instant,
-    pub(super) runs: Arc<RunPlane>,
+    pub(super) plane: ControlPlane,
 }
 
 /// The sender is gone.
@@ -67,7 +66,7 @@ impl Follower {
         }
         drop(self.parts);
         if let Ok(receipt) = receipt {
-            discard(&self.runs, run_id, &receipt).await;
+            discard(&self.plane, run_id, &receipt).await;
         }
     }
 
@@ -112,13 +111,11 @@ impl Follower {
 }
 
 /// What the agent left in its directory is in the receipt; nobody decides about it later.
-async fn discard(runs: &Arc<RunPlane>, run_id: Uuid, receipt: &Receipt) {
+async fn discard(plane: &ControlPlane, run_id: Uuid, receipt: &Receipt) {
     if receipt.artifacts.iter().all(|one| one.kind != "stage") {
         return;
     }
-    let runs = Arc::clone(runs);
-    let discarded = tokio::task::spawn_blocking(move || runs.discard(run_id)).await;
-    if let Ok(Err(error)) = discarded {
+    if let Err(error) = plane.discard(run_id, "assist").await {
         tracing::warn!(target: "abp.daemon", %run_id, %error, "a workspace was not removed");
     }
 }

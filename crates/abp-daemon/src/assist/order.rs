@@ -1,13 +1,11 @@
 //! From a request to a work order that names nothing of this machine.
 
-use abp_core::{
-    ClientCapabilities, ContextPacket, PolicyProfile, WorkOrder, WorkOrderBuilder, WorkspaceSpec,
-};
+use abp_control::{ControlPlane, OrderDraft, PolicyChoice, configured_models};
+use abp_core::{ClientCapabilities, PolicyProfile, WorkOrder, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 
 use super::request::AssistRequest;
-use crate::runs::{RunPlane, configured_models};
 
 /// The directory of the state in which nothing is. Runs get a copy of it.
 const EMPTY: &str = "assist";
@@ -18,28 +16,27 @@ const USUAL_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
 pub(super) async fn build(
     request: &AssistRequest,
     client: Option<ClientCapabilities>,
-    runs: &RunPlane,
+    plane: &ControlPlane,
 ) -> Result<WorkOrder, AbpError> {
     if let Some(model) = &request.model {
-        check_model(model, runs)?;
+        check_model(model, plane)?;
     }
-    let mut order = WorkOrderBuilder::new(&request.task)
-        .id(request.id)
-        .workspace(empty_workspace(runs).await?)
-        .policy(runs.default_policy().unwrap_or_else(own_directory_only))
-        .context(ContextPacket {
-            snippets: request.snippets.clone(),
-            ..ContextPacket::default()
+    let workspace = empty_workspace(plane).await?;
+    OrderDraft::new(&request.task)
+        .policy(PolicyChoice::Unless(own_directory_only()))
+        .with(|order| {
+            order.id = request.id;
+            order.workspace = workspace;
+            order.context.snippets.clone_from(&request.snippets);
+            order.config.model.clone_from(&request.model);
+            order.client = client;
         })
-        .build();
-    order.config.model.clone_from(&request.model);
-    order.client = client;
-    Ok(order)
+        .build(plane)
 }
 
 /// A directory of our own. Whatever may be found in it is left out.
-async fn empty_workspace(runs: &RunPlane) -> Result<WorkspaceSpec, AbpError> {
-    let root = runs.config().state_dir.join(EMPTY);
+async fn empty_workspace(plane: &ControlPlane) -> Result<WorkspaceSpec, AbpError> {
+    let root = plane.config().state_dir.join(EMPTY);
     tokio::fs::create_dir_all(&root).await.map_err(|error| {
         AbpError::new(
             ErrorCode::WorkspaceInitFailed,
@@ -62,8 +59,8 @@ fn own_directory_only() -> PolicyProfile {
 }
 
 /// Only models that the operator serves can be asked for.
-fn check_model(model: &str, runs: &RunPlane) -> Result<(), AbpError> {
-    let served: Vec<_> = configured_models(runs.config())
+fn check_model(model: &str, plane: &ControlPlane) -> Result<(), AbpError> {
+    let served: Vec<_> = configured_models(plane.config())
         .iter()
         .map(|served| served.name.to_owned())
         .collect();

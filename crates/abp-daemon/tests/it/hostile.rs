@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use abp_config::Config;
-use abp_daemon::{Server, ServerOptions, gateway, operator_key};
+use abp_control::{ControlPlane, operator_key};
 use abp_dialect::Dialect;
+use abp_gateway_http::{Server, ServerOptions};
 use abp_testkit::{ExchangeEnd, FakeVendor, Reply as Vendor, fixture};
 use secrecy::ExposeSecret as _;
 
@@ -139,12 +140,15 @@ fn a5_other_machines_need_a_certificate() {
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let refused = runtime.block_on(async {
-        let gateway = gateway(&config).await.expect("a gateway");
+        let plane = ControlPlane::open(config, &[]).expect("a control plane");
+        let gateway = plane.gateway().await.expect("a gateway");
         let options = ServerOptions {
             listen: SocketAddr::from(([0, 0, 0, 0], 0)),
             ..ServerOptions::default()
         };
-        Server::bind(gateway, options).await.expect_err("refused")
+        Server::bind(gateway, Vec::new(), options)
+            .await
+            .expect_err("refused")
     });
     assert_eq!(refused.code().as_str(), "CONFIG_INVALID", "{refused}");
 }

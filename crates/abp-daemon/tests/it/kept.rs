@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use abp_daemon::server_options;
 use abp_dialect::Dialect;
+use abp_gateway_http::ServerOptions;
 use abp_testkit::{FakeVendor, Reply as Vendor, Script, fixture};
 use abp_translate::StreamWatch;
 
@@ -150,7 +150,7 @@ fn answers_are_forgotten_after_their_time() {
     let keeping = |keep: Option<Duration>| {
         Lab::start_with(&[("up", up.clone())], |config, options| {
             config.server.keep_days = 7;
-            let week = server_options(config, None).keep;
+            let week = ServerOptions::from_config(config, None).keep;
             assert_eq!(week, Duration::from_secs(7 * 86_400));
             options.keep = keep.unwrap_or(week);
         })

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abp_config::{Config, UpstreamConfig};
-use abp_daemon::{Planes, RunPlane, Server, ServerOptions, gateway, server_options};
+use abp_control::ControlPlane;
+use abp_daemon::Daemon;
 use abp_dialect::Dialect;
 use abp_gateway::{Gateway, key_hash};
+use abp_gateway_http::{Server, ServerOptions};
 use abp_store::{ExchangeRecord, Store, StoreOptions};
 use abp_testkit::FakeVendor;
 use tempfile::TempDir;
@@ -58,6 +59,7 @@ impl Lab {
         std::fs::write(&key_file, VENDOR_KEY).expect("a key");
         let mut config = Config {
             state_dir: dir.path().join("state"),
+            stages_dir: dir.path().join("stages"),
             ..Config::default()
         };
         config.upstreams = upstreams
@@ -69,7 +71,8 @@ impl Lab {
             })
             .collect::<BTreeMap<_, _>>();
         config.server.max_attempts = 1;
-        let mut options = server_options(&config, Some(SocketAddr::from(([127, 0, 0, 1], 0))));
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut options = ServerOptions::from_config(&config, Some(local));
         options.header_timeout = Duration::from_millis(700);
         options.body_timeout = Duration::from_millis(700);
         options.idle_timeout = Duration::from_millis(1500);
@@ -81,22 +84,22 @@ impl Lab {
             .build()
             .expect("a runtime");
         let operator = key_hash(KEY.as_bytes());
-        let (gateway, server, addr) = runtime.block_on(async {
-            let gateway = gateway(&config).await.expect("a gateway");
+        let plane = ControlPlane::open(config, &[]).expect("a control plane");
+        let (gateway, daemon, server, addr) = runtime.block_on(async {
+            let gateway = plane.gateway().await.expect("a gateway");
             gateway.reload_keys(Some(operator)).await.expect("keys");
-            let runs = RunPlane::new(config.clone(), Vec::new());
-            let planes = Planes {
-                gateway: gateway.clone(),
-                runs: Some(Arc::new(runs.with_metrics(gateway.collector()))),
-            };
-            let server = Server::bind(planes, options).await.expect("a server");
+            let daemon = Daemon::new(&plane, &gateway).expect("routes");
+            let server = Server::bind(gateway.clone(), daemon.routes(), options);
+            let server = server.await.expect("a server");
             let addr = server.local_addr().expect("an address");
-            (gateway, server, addr)
+            (gateway, daemon, server, addr)
         });
         let (stop, stopped) = oneshot::channel();
-        let served = runtime.spawn(server.run(operator, async {
-            drop(stopped.await);
-        }));
+        let served = runtime.spawn(async move {
+            let shutdown = async { drop(stopped.await) };
+            server.run(operator, shutdown, daemon.close()).await;
+            plane.close().await;
+        });
         Self {
             addr,
             gateway,

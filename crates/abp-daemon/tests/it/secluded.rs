@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use abp_daemon::operator_key;
+use abp_control::operator_key;
 use abp_dialect::Dialect;
 use abp_testkit::{FakeVendor, Reply as Vendor};
 use serde_json::{Value, json};

@@ -12,9 +12,9 @@ use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CapabilityManifest, ModelPrice, Receipt,
     WorkOrder, WorkOrderBuilder, WorkspaceMode, verify_receipt_document,
 };
+use abp_emulation::EmulationConfig;
 use abp_error::AbpError;
 use abp_integrations::BackendRegistry;
-use abp_plan::PlanSettings;
 use abp_policy::Holders;
 use abp_runtime::{PriceTable, RunHandle, RunOptions, Runtime, RuntimeOptions};
 use serde_json::{Value, json};
@@ -24,6 +24,8 @@ use tempfile::TempDir;
 pub(crate) struct Bench {
     pub(crate) source: TempDir,
     pub(crate) state: TempDir,
+    pub(crate) stages: TempDir,
+    prices: PriceTable,
     pub(crate) runtime: Runtime,
 }
 
@@ -42,14 +44,18 @@ impl Bench {
             ..ModelPrice::default()
         };
         prices.set("priced", price);
+        let stages = TempDir::new().unwrap();
         let options = RuntimeOptions {
             state_dir: state.path().to_owned(),
-            prices,
-            planning: PlanSettings::default(),
+            stages_dir: stages.path().to_owned(),
+            emulation: EmulationConfig::default(),
+            max_running: 32,
         };
         Self {
             source,
             state,
+            stages,
+            prices,
             runtime: Runtime::new(registry, options),
         }
     }
@@ -69,12 +75,7 @@ impl Bench {
 
     /// Runs an order on the backend `mock` and follows it to its end.
     pub(crate) async fn run(&self, extra: Value) -> (Receipt, Vec<AgentEvent>) {
-        let handle = self
-            .runtime
-            .run_streaming("mock", self.order(extra))
-            .await
-            .unwrap();
-        self.follow(handle).await
+        self.run_with(self.order(extra), self.options()).await
     }
 
     pub(crate) async fn run_with(
@@ -84,6 +85,14 @@ impl Bench {
     ) -> (Receipt, Vec<AgentEvent>) {
         let handle = self.runtime.run_with("mock", order, options).await.unwrap();
         self.follow(handle).await
+    }
+
+    /// Options with the bench's prices.
+    pub(crate) fn options(&self) -> RunOptions {
+        RunOptions {
+            prices: self.prices.clone().into(),
+            ..RunOptions::default()
+        }
     }
 
     /// Follows a run to its end and checks what must hold for every run.
@@ -122,7 +131,7 @@ impl Bench {
                 .is_some_and(|changes| changes.files_changed > 0);
             workspace.mode == WorkspaceMode::Staged && changed && !workspace.applied
         });
-        let stages = entries(&self.state.path().join("stages"));
+        let stages = entries(self.stages.path());
         assert_eq!(stages.len(), usize::from(undecided), "{stages:?}");
     }
 
@@ -186,6 +195,7 @@ impl Probe {
                 name: "mock".to_owned(),
                 manifest: Some(CapabilityManifest::new()),
                 holders: Holders::HOST_TOOLS,
+                measures_usage: true,
                 priority: 0,
             },
             opened: AtomicUsize::new(0),

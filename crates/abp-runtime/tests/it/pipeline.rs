@@ -81,7 +81,10 @@ async fn the_backend_receives_exactly_the_plans_payload() {
     }
     let received = received.lock().unwrap();
     for (order, bytes) in orders.iter().zip(received.iter()) {
-        let plan = bench.runtime.plan("mock", order.clone()).unwrap();
+        let plan = bench
+            .runtime
+            .plan("mock", order.clone(), &bench.options())
+            .unwrap();
         let confirmed = plan
             .confirm("mock", &CapabilityManifest::new(), &Holders::HOST_TOOLS)
             .unwrap();

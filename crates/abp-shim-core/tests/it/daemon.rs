@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use abp_config::Config;
-use abp_daemon::{Server, new_key, server_options};
+use abp_control::{ControlPlane, new_key};
 use abp_gateway::{Gateway, key_hash};
+use abp_gateway_http::{Server, ServerOptions};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tempfile::TempDir;
@@ -49,12 +50,13 @@ impl Daemon {
             upstreams,
             ..Config::default()
         };
-        let gateway = abp_daemon::gateway(&config).await.expect("a gateway");
+        let options = ServerOptions::from_config(&config, Some(([127, 0, 0, 1], 0).into()));
+        let plane = ControlPlane::open(config, &[]).expect("a control plane");
+        let gateway = plane.gateway().await.expect("a gateway");
         let key = new_key().expect("a key").expose_secret().to_owned();
         let operator = key_hash(key.as_bytes());
         gateway.reload_keys(Some(operator)).await.expect("keys");
-        let options = server_options(&config, Some(([127, 0, 0, 1], 0).into()));
-        let server = Server::bind(gateway.clone(), options)
+        let server = Server::bind(gateway.clone(), Vec::new(), options)
             .await
             .expect("a port");
         let address = server.local_addr().expect("an address");
@@ -62,7 +64,7 @@ impl Daemon {
             gateway,
             url: format!("http://{address}"),
             key,
-            serving: tokio::spawn(server.run(operator, std::future::pending())),
+            serving: tokio::spawn(server.run(operator, std::future::pending(), async {})),
             _state: state,
         }
     }

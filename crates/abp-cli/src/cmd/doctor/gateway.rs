@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use abp_backend_core::{ModelCall, ModelOperation, Upstream as _};
 use abp_config::{Config, UpstreamConfig};
-use abp_daemon::{http_upstream, operator_key, operator_key_file};
+use abp_control::{http_upstream, operator_key, operator_key_file};
 use abp_dialect::WireFamily;
 use abp_error::AbpError;
 use bytes::Bytes;

@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use abp_config::Config;
-use abp_daemon::{Server, gateway, harden, operator_key, operator_key_file, server_options};
+use abp_control::{ControlPlane, operator_key, operator_key_file};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{current_time, key_hash};
+use abp_gateway_http::{Server, ServerOptions, harden};
 use secrecy::ExposeSecret as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -31,9 +32,10 @@ impl Place {
     /// or one of this process.
     pub(super) async fn find(
         args: &LaunchArgs,
-        config: &Config,
+        plane: &ControlPlane,
         key: &str,
     ) -> Result<Self, AbpError> {
+        let config = plane.config();
         if let Some(base) = &args.base_url {
             return named(base, args, config, key).await;
         }
@@ -42,7 +44,7 @@ impl Place {
             let base = format!("http://{address}");
             return Ok(Self::Running { base });
         }
-        embedded(args, config, key).await
+        embedded(args, plane, key).await
     }
 
     pub(super) fn base(&self) -> &str {
@@ -157,10 +159,11 @@ async fn named(
 }
 
 /// A gateway of this process, for this machine alone.
-async fn embedded(args: &LaunchArgs, config: &Config, key: &str) -> Result<Place, AbpError> {
+async fn embedded(args: &LaunchArgs, plane: &ControlPlane, key: &str) -> Result<Place, AbpError> {
     let given = key;
     harden();
-    let gateway = gateway(config).await?;
+    let config = plane.config();
+    let gateway = plane.gateway().await?;
     let key = operator_key(&operator_key_file(config))?;
     let operator = key_hash(key.expose_secret().as_bytes());
     gateway.reload_keys(Some(operator)).await?;
@@ -179,17 +182,18 @@ async fn embedded(args: &LaunchArgs, config: &Config, key: &str) -> Result<Place
         return Err(AbpError::new(ErrorCode::Unauthenticated, message));
     }
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut options = server_options(config, Some(free));
+    let mut options = ServerOptions::from_config(config, Some(free));
     options.tls = None;
-    let server = Server::bind(gateway, options).await?;
+    let server = Server::bind(gateway, Vec::new(), options).await?;
     let address = server
         .local_addr()
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(server.run(operator, async {
+    let shutdown = async {
         // Sent, or dropped together with the launch: both mean the end.
         drop(stopped.await);
-    }));
+    };
+    let serving = tokio::spawn(server.run(operator, shutdown, async {}));
     Ok(Place::Embedded {
         base: format!("http://{address}"),
         stop,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use abp_daemon::mcp_emulations;
+use abp_control::mcp_emulations;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_mcp::{
     ClientCapabilities, Downstream, FlagOutcome, Negotiation, ProtocolVersion, Reason,

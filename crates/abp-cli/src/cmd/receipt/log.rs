@@ -1,6 +1,6 @@
 //! Receipts in the store, and the signed log over them.
 
-use abp_daemon::find_run;
+use abp_control::find_run;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::{KeyRing, LogProblem, SignedCheckpoint, VerifyingKey};
 use abp_store::{StoreReader, StoreReport, VerifyOptions};
@@ -100,7 +100,8 @@ pub(super) fn list(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     let receipts = block_on(async {
         runtime
             .store()
@@ -128,7 +129,8 @@ pub(super) fn list(
 
 /// Prints the newest checkpoint, for somebody to keep where the operator cannot reach it.
 pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     let checkpoint = block_on(async {
         runtime
             .store()
@@ -151,7 +153,8 @@ pub(super) fn export(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     let exported = block_on(async {
         let store = runtime.store().await?;
         let run_id = find_run(store, run).await?.run_id;
@@ -171,7 +174,8 @@ pub(super) fn key(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let runtime = Session::open(global, &[], output)?.runs.archive()?;
+    let plane = Session::open(global, &[], output)?.plane;
+    let runtime = plane.runtime();
     let key = block_on(async {
         let store = runtime.store().await?;
         let key = if rotate {

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +18,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::assist::Assist;
 use crate::auth::Doorkeeper;
+use crate::extra::ExtraRoute;
 use crate::guard::Allowed;
 use crate::lanes::Lanes;
-use crate::mcp::McpPlane;
-use crate::runs::RunPlane;
+use crate::options::ServerOptions;
 use crate::tls;
 use crate::wire::{Phase, Wire, WireDeadlines};
 
@@ -41,72 +39,6 @@ const KEYS_FOLLOWED: Duration = Duration::from_millis(500);
 
 /// How long what is too old may still be there, unless it is kept for less.
 const FORGOTTEN: Duration = Duration::from_secs(3_600);
-
-/// How the server behaves.
-#[derive(Debug, Clone)]
-pub struct ServerOptions {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Names it is known under besides the local ones.
-    pub allowed_hosts: Vec<String>,
-    /// Pages that may use it.
-    pub allowed_origins: Vec<String>,
-    /// The longest body it takes.
-    pub max_body: usize,
-    /// How many connections it has at once.
-    pub max_connections: usize,
-    /// The longest a head may take.
-    pub header_timeout: Duration,
-    /// The longest a body may take.
-    pub body_timeout: Duration,
-    /// The longest a connection may do nothing.
-    pub idle_timeout: Duration,
-    /// The longest that running exchanges are waited for when it ends.
-    pub drain_timeout: Duration,
-    /// How long answers and reasoning are kept for later turns.
-    pub keep: Duration,
-    /// Its certificate and key.
-    pub tls: Option<(PathBuf, PathBuf)>,
-    /// Listen for other machines without a certificate.
-    pub insecure_bind: bool,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8088)),
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
-            max_body: 32 << 20,
-            max_connections: 10_000,
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(90),
-            drain_timeout: Duration::from_secs(30),
-            keep: Duration::from_secs(30 * 86_400),
-            tls: None,
-            insecure_bind: false,
-        }
-    }
-}
-
-/// What a server serves. Where a plane is absent, its addresses have nothing.
-#[derive(Debug)]
-pub struct Planes {
-    /// Models.
-    pub gateway: Gateway,
-    /// Runs of agents.
-    pub runs: Option<Arc<RunPlane>>,
-}
-
-impl From<Gateway> for Planes {
-    fn from(gateway: Gateway) -> Self {
-        Self {
-            gateway,
-            runs: None,
-        }
-    }
-}
 
 /// A server that listens and does not serve yet.
 #[derive(Debug)]
@@ -129,13 +61,16 @@ impl std::fmt::Debug for TlsAcceptorDebug {
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Begins to listen. `extras` are served besides the vendors' endpoints.
     ///
     /// # Errors
     /// Fails where others could reach the server and what they say could be read on the way, where
     /// the certificate cannot be used, and where the address cannot be had.
-    pub async fn bind(planes: impl Into<Planes>, options: ServerOptions) -> Result<Self, AbpError> {
-        let planes = planes.into();
+    pub async fn bind(
+        gateway: Gateway,
+        extras: Vec<ExtraRoute>,
+        options: ServerOptions,
+    ) -> Result<Self, AbpError> {
         let address = options.listen.ip();
         if !address.is_loopback() && options.tls.is_none() && !options.insecure_bind {
             let message = format!(
@@ -153,14 +88,9 @@ impl Server {
             AbpError::new(ErrorCode::ConfigInvalid, message)
         })?;
         let allowed = Allowed::new(&options.allowed_hosts, &options.allowed_origins, address);
-        let mcp = match &planes.runs {
-            Some(runs) => Some(McpPlane::new(Arc::clone(runs), &planes.gateway)?),
-            None => None,
-        };
         let app = App {
-            gateway: planes.gateway,
-            mcp,
-            assist: planes.runs.map(Assist::new),
+            gateway,
+            extras,
             allowed,
             door: Doorkeeper::default(),
             max_body: options.max_body,
@@ -190,8 +120,14 @@ impl Server {
     }
 
     /// Serves until `shutdown` is done; then takes nothing new, and waits for what is under way as
-    /// long as the options say. `operator` is the hash of the operator's key.
-    pub async fn run(self, operator: [u8; 32], shutdown: impl Future<Output = ()>) {
+    /// long as the options say. Every record is durable when this returns; the store stays open. `operator` is the hash of the operator's key. `close` ends what the extra
+    /// routes began; it starts when nothing new is taken, and connections are waited for after it.
+    pub async fn run(
+        self,
+        operator: [u8; 32],
+        shutdown: impl Future<Output = ()>,
+        close: impl Future<Output = ()>,
+    ) {
         let keys = tokio::spawn(follow_keys(self.app.gateway.clone(), operator));
         let forgets = forget_old(self.app.gateway.clone(), self.options.keep);
         let forgets = tokio::spawn(forgets);
@@ -207,7 +143,7 @@ impl Server {
                 Ok((stream, peer)) => self.take(stream, peer.ip(), &places, &ends),
                 Err(error) => {
                     // Out of descriptors, most likely: what is open has to end first.
-                    tracing::warn!(target: "abp.daemon", %error, "a connection was not accepted");
+                    tracing::warn!(target: "abp.http", %error, "a connection was not accepted");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -218,9 +154,7 @@ impl Server {
         drop(ends);
         // Nobody may be left to hear of it.
         let _ = ending.send(true);
-        if let Some(mcp) = &self.app.mcp {
-            mcp.close().await;
-        }
+        close.await;
         let all = u32::try_from(self.options.max_connections).unwrap_or(u32::MAX);
         let drained = places.acquire_many(all);
         if tokio::time::timeout(self.options.drain_timeout, drained)
@@ -228,10 +162,12 @@ impl Server {
             .is_err()
         {
             let open = self.options.max_connections - places.available_permits();
-            tracing::warn!(target: "abp.daemon", open, "connections were cut off");
+            tracing::warn!(target: "abp.http", open, "connections were cut off");
         }
         self.lanes.end().await;
-        self.app.gateway.clone().close().await;
+        if let Err(error) = self.app.gateway.flush().await {
+            tracing::error!(target: "abp.http", %error, "the last records were not written");
+        }
     }
 
     fn take(
@@ -250,7 +186,7 @@ impl Server {
             return;
         };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(target: "abp.daemon", %error, "a connection waits for full packets");
+            tracing::debug!(target: "abp.http", %error, "a connection waits for full packets");
         }
         let app = Arc::clone(&self.app);
         let deadlines = WireDeadlines {
@@ -297,9 +233,9 @@ async fn forget_old(gateway: Gateway, keep: Duration) {
     loop {
         match gateway.forget_older_than(keep).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(target: "abp.daemon", count, "old answers were forgotten"),
+            Ok(count) => tracing::info!(target: "abp.http", count, "old answers were forgotten"),
             Err(error) => {
-                tracing::error!(target: "abp.daemon", %error, "old answers were not forgotten");
+                tracing::error!(target: "abp.http", %error, "old answers were not forgotten");
             }
         }
         tokio::time::sleep(keep.min(FORGOTTEN)).await;
@@ -314,9 +250,9 @@ async fn follow_keys(gateway: Gateway, operator: [u8; 32]) {
             Ok(version) if known == Some(version) => {}
             Ok(version) => match gateway.reload_keys(Some(operator)).await {
                 Ok(()) => known = Some(version),
-                Err(error) => tracing::error!(target: "abp.daemon", %error, "keys were not read"),
+                Err(error) => tracing::error!(target: "abp.http", %error, "keys were not read"),
             },
-            Err(error) => tracing::error!(target: "abp.daemon", %error, "keys were not read"),
+            Err(error) => tracing::error!(target: "abp.http", %error, "keys were not read"),
         }
         tokio::time::sleep(KEYS_FOLLOWED).await;
     }
@@ -349,6 +285,6 @@ async fn connection<I>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(target: "abp.daemon", %error, "a connection ended early");
+        tracing::debug!(target: "abp.http", %error, "a connection ended early");
     }
 }

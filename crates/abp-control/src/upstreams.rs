@@ -8,18 +8,20 @@ use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session,
 use abp_backend_http::ModelBackend;
 use abp_backend_mock::MockModel;
 use abp_config::{Config, UpstreamConfig};
-use abp_core::{Capability, CapabilityManifest, ModelPrice, RuntimeConfig, SupportLevel};
+use abp_core::{
+    Capability, CapabilityManifest, ModelPrice, PriceTable, RuntimeConfig, SupportLevel,
+};
 use abp_dialect::Dialect;
 use abp_error::AbpError;
 use abp_plan::ModelTarget;
 use serde::Serialize;
 
-use crate::setup::http_upstream;
+use crate::models::http_upstream;
 
 /// What the name of an upstream's backend begins with.
 const PREFIX: &str = "upstream:";
 /// The embedded upstream, and the model it always serves.
-const MOCK: &str = "mock";
+pub(crate) const MOCK: &str = "mock";
 /// The embedded upstream as a backend.
 pub(crate) const MOCK_BACKEND: &str = "upstream:mock";
 /// Upstreams are chosen only where nothing else is as good.
@@ -118,13 +120,34 @@ fn mock_price() -> ModelPrice {
     }
 }
 
-/// The prices of an upstream's backend, where it has its own.
-pub(crate) fn prices(config: &Config, backend: &str) -> Option<BTreeMap<String, ModelPrice>> {
-    if backend == MOCK_BACKEND {
-        return Some(BTreeMap::from([("*".to_owned(), mock_price())]));
+/// The prices of the upstreams that have their own, by the name of the backend.
+pub(crate) fn prices_by_backend(config: &Config) -> BTreeMap<String, PriceTable> {
+    let mut mock = PriceTable::default();
+    mock.set("*", mock_price());
+    let configured = config.upstreams.iter().filter_map(|(name, upstream)| {
+        let table = config.prices.get(upstream.prices.as_ref()?)?;
+        Some((format!("{PREFIX}{name}"), price_table(table)))
+    });
+    configured
+        .chain([(MOCK_BACKEND.to_owned(), mock)])
+        .collect()
+}
+
+pub(crate) fn price_table(prices: &BTreeMap<String, ModelPrice>) -> PriceTable {
+    let mut table = PriceTable::default();
+    for (model, price) in prices {
+        table.set(model, *price);
     }
-    let table = configured(config, backend)?.prices.as_ref()?;
-    config.prices.get(table).cloned()
+    table
+}
+
+/// How each upstream is asked, by the name of the backend.
+pub(crate) fn targets(upstreams: &[UpstreamBackend]) -> BTreeMap<String, ModelTarget> {
+    let targets = upstreams.iter().filter_map(|upstream| {
+        let name = upstream.backend.descriptor().name.clone();
+        Some((name, upstream.target.clone()?))
+    });
+    targets.collect()
 }
 
 /// Settles which model a run on an upstream asks for: it is named as its vendor names it and, where
@@ -158,25 +181,16 @@ pub(crate) struct UpstreamBackend {
     pub(crate) target: Option<ModelTarget>,
 }
 
-/// Every upstream as a backend. What they can do is told for `model`.
+/// Every upstream as a backend.
 ///
 /// # Errors
 /// Fails where an upstream could not be used even with a key.
-pub(crate) fn backends(
-    config: &Config,
-    model: Option<&str>,
-) -> Result<Vec<UpstreamBackend>, AbpError> {
-    let native = |capability| (capability, SupportLevel::Native);
-    let mock = ModelBackend::new(
-        Arc::new(MockModel::new()),
-        MOCK_CAN.map(native).into(),
-        PRIORITY,
-    );
+pub(crate) fn backends(config: &Config) -> Result<Vec<UpstreamBackend>, AbpError> {
+    let mock = ModelBackend::new(Arc::new(MockModel::new()), mock_abilities, PRIORITY);
     let mut backends = vec![usable(mock)];
     for (name, upstream) in &config.upstreams {
-        let abilities = abp_translate::manifest(upstream.dialect, model);
         backends.push(match http_upstream(name, upstream) {
-            Ok(upstream) => usable(over(upstream, abilities)),
+            Ok(upstream) => usable(over(upstream)),
             Err(problem) => {
                 let bare = UpstreamConfig {
                     api_key_env: None,
@@ -184,7 +198,7 @@ pub(crate) fn backends(
                     ca_file: None,
                     ..upstream.clone()
                 };
-                let model = over(http_upstream(name, &bare)?, abilities);
+                let model = over(http_upstream(name, &bare)?);
                 let target = model.target();
                 let backend = Arc::new(Unusable { model, problem });
                 UpstreamBackend { backend, target }
@@ -194,8 +208,14 @@ pub(crate) fn backends(
     Ok(backends)
 }
 
-fn over(upstream: impl Upstream + 'static, abilities: CapabilityManifest) -> ModelBackend {
-    ModelBackend::new(Arc::new(upstream), abilities, PRIORITY)
+fn over(upstream: impl Upstream + 'static) -> ModelBackend {
+    ModelBackend::new(Arc::new(upstream), abp_translate::manifest, PRIORITY)
+}
+
+fn mock_abilities(_: Dialect, _: Option<&str>) -> CapabilityManifest {
+    MOCK_CAN
+        .map(|capability| (capability, SupportLevel::Native))
+        .into()
 }
 
 fn usable(model: ModelBackend) -> UpstreamBackend {
@@ -214,6 +234,10 @@ struct Unusable {
 impl Backend for Unusable {
     fn descriptor(&self) -> &BackendDescriptor {
         self.model.descriptor()
+    }
+
+    fn manifest(&self, model: Option<&str>) -> Option<CapabilityManifest> {
+        self.model.manifest(model)
     }
 
     fn open(&self, _: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {

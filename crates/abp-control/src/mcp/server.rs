@@ -2,33 +2,32 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use abp_core::CancelReason;
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{
     Agreement, Change, ClientCapabilities, ClientHandle, McpAnswer, McpFuture, McpSession, Method,
     ProtocolVersion, ServedCall, ServerCapabilities, ServerFlag, SubscriptionFilter, Watch,
 };
-use abp_runtime::Runtime;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
-use super::runs::Runs;
-use crate::runs::RunPlane;
+use crate::ControlPlane;
 
 /// How a model uses it best.
 pub const ABP_INSTRUCTIONS: &str = "Runs agents on tasks. abp_run starts one and returns its id; \
 abp_status tells how it is, the resources abp://runs/{id}/events, diff and receipt what came of it. \
 Changes to files are proposals until a person applies them with `abp apply`.";
+/// How long runs may take to end when the server does.
+const GRACE: Duration = Duration::from_secs(10);
 /// How many changes may wait for somebody who is told of them.
 const CHANGES: usize = 256;
 
 /// The backplane as an MCP server, for every client of this process.
 #[derive(Debug)]
 pub struct AbpServer {
-    pub(super) plane: Arc<RunPlane>,
-    /// For looking at what was run.
-    pub(super) archive: Runtime,
-    pub(super) runs: Runs,
+    pub(super) plane: ControlPlane,
     /// Runs work on directories below these; on the first where nothing is said.
     pub(super) roots: Vec<PathBuf>,
     pub(super) changes: broadcast::Sender<Change>,
@@ -41,9 +40,8 @@ impl AbpServer {
     /// A server whose runs work below directories.
     ///
     /// # Errors
-    /// Fails where one of them is not there, and where the backends cannot be had.
-    pub fn new(plane: Arc<RunPlane>, roots: &[PathBuf]) -> Result<Arc<Self>, AbpError> {
-        let archive = plane.archive()?;
+    /// Fails where one of them is not there.
+    pub fn new(plane: ControlPlane, roots: &[PathBuf]) -> Result<Arc<Self>, AbpError> {
         let roots = roots.iter().map(|root| {
             std::fs::canonicalize(root).map_err(|error| {
                 let message = format!("{} cannot be worked on", root.display());
@@ -52,16 +50,18 @@ impl AbpServer {
         });
         Ok(Arc::new(Self {
             plane,
-            archive,
-            runs: Runs::default(),
             roots: roots.collect::<Result<_, _>>()?,
             changes: broadcast::channel(CHANGES).0,
         }))
     }
 
-    /// Cancels what is still going on and waits for it to end.
+    /// Cancels the runs that still go on and waits for their ends.
     pub async fn finish(&self) {
-        self.runs.finish().await;
+        let runtime = self.plane.runtime();
+        let left = runtime.finish(CancelReason::Disconnect, GRACE).await;
+        if left > 0 {
+            tracing::warn!(target: "abp.mcp", left, "runs did not end in time");
+        }
     }
 
     async fn answer(&self, call: ServedCall, client: ClientHandle) -> McpAnswer {

@@ -65,7 +65,7 @@ pub(super) fn templates() -> Value {
 
 impl AbpServer {
     pub(super) async fn list_resources(&self) -> ToolResult {
-        let store = self.archive.store().await?;
+        let store = self.plane.store().await?;
         let mut resources = Vec::new();
         for run in store.runs(&RunFilter::default(), LISTED).await? {
             let id = run.run_id;
@@ -104,7 +104,7 @@ impl AbpServer {
     }
 
     async fn read_part(&self, run_id: Uuid, part: Part) -> Result<Option<String>, AbpError> {
-        let store = self.archive.store().await?;
+        let store = self.plane.store().await?;
         if store.run(run_id).await?.is_none() {
             return Ok(None);
         }

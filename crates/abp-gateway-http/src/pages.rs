@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::body;
+use crate::extra::ExtraRoute;
 use crate::route::PREFIXES;
 
 pub(crate) fn health() -> Answer {
-    body::json(StatusCode::OK, &json!({ "status": "ok" }))
+    body::json_answer(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
 /// Ready means: what is accepted can be recorded.
@@ -34,7 +35,7 @@ pub(crate) fn ready(gateway: &Gateway) -> Answer {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    body::json(
+    body::json_answer(
         status,
         &json!({ "status": if ready { "ready" } else { "not_ready" } }),
     )
@@ -51,7 +52,7 @@ pub(crate) fn version() -> Answer {
         "version": env!("CARGO_PKG_VERSION"),
         "contract": abp_gateway::CONTRACT_VERSION,
     });
-    body::json(StatusCode::OK, &version)
+    body::json_answer(StatusCode::OK, &version)
 }
 
 /// What was counted: for Prometheus, or as JSON for those who ask for that.
@@ -64,8 +65,13 @@ pub(crate) fn metrics(gateway: &Gateway, headers: &HeaderMap) -> Answer {
     body::text(exporter.content_type(), exporter.export(&gateway.metrics()))
 }
 
+fn described(route: &ExtraRoute) -> String {
+    let methods: Vec<_> = route.methods.iter().map(http::Method::as_str).collect();
+    format!("{} {}", methods.join("|"), route.path)
+}
+
 /// What is forwarded, consumed and changed, for machines.
-pub(crate) fn protocol() -> Answer {
+pub(crate) fn protocol(extras: &[ExtraRoute]) -> Answer {
     let families = [
         ("openai", "POST /v1/chat/completions"),
         ("codex", "POST /v1/responses"),
@@ -90,9 +96,6 @@ pub(crate) fn protocol() -> Answer {
         "GET /v1/models",
         "GET /v1/models/{model}",
         "GET /v1beta/models",
-        "POST /v1/assist",
-        "POST /mcp",
-        "POST /mcp/gateway",
         "POST /v1/translate",
         "GET /v1/receipts/{run_id}",
         "GET /protocol",
@@ -101,6 +104,8 @@ pub(crate) fn protocol() -> Answer {
         "GET /healthz",
         "GET /readyz",
     ];
+    let own = own.into_iter().map(str::to_owned);
+    let own: Vec<_> = own.chain(extras.iter().map(described)).collect();
     let page = json!({
         "protocol": "abp-gateway",
         "version": 1,
@@ -145,7 +150,7 @@ pub(crate) fn protocol() -> Answer {
                                       being refused" },
         "not_served": ["embeddings", "completions", "batches", "compaction", "websockets"],
     });
-    body::json(StatusCode::OK, &page)
+    body::json_answer(StatusCode::OK, &page)
 }
 
 /// In whose words models are listed: the address tells, or else what only its clients send.
@@ -185,7 +190,7 @@ pub(crate) fn models(
         }
         None => words.list(&gateway.models(principal)),
     };
-    Ok(body::json(StatusCode::OK, &page))
+    Ok(body::json_answer(StatusCode::OK, &page))
 }
 
 #[derive(Clone, Copy)]
@@ -257,7 +262,7 @@ pub(crate) async fn receipt(
         }
         None => return Err(missing()),
     };
-    Ok(body::json(StatusCode::OK, &document))
+    Ok(body::json_answer(StatusCode::OK, &document))
 }
 
 /// A document to be translated, without being sent anywhere.
@@ -336,7 +341,7 @@ fn dry_run(body: &[u8]) -> Result<Answer, Refusal> {
     }
     let output: Value = serde_json::from_str(&output)
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
-    Ok(body::json(
+    Ok(body::json_answer(
         StatusCode::OK,
         &json!({
             "from": from,
@@ -378,5 +383,5 @@ fn dry_stream(asked: &DryRun, options: &Options) -> Result<Answer, Refusal> {
         "output": output,
         "ledger": ledger.entries(),
     });
-    Ok(body::json(StatusCode::OK, &page))
+    Ok(body::json_answer(StatusCode::OK, &page))
 }

@@ -42,7 +42,7 @@ impl AbpServer {
     }
 
     async fn status(&self, arguments: &Map<String, Value>) -> ToolResult {
-        let store = self.archive.store().await?;
+        let store = self.plane.store().await?;
         let run = find_run(store, text(arguments, "run_id")?).await?;
         let status = if run.ended_at.is_some() {
             "ended"
@@ -60,9 +60,9 @@ impl AbpServer {
     }
 
     async fn cancel(&self, arguments: &Map<String, Value>) -> ToolResult {
-        let store = self.archive.store().await?;
+        let store = self.plane.store().await?;
         let run = find_run(store, text(arguments, "run_id")?).await?;
-        let is_ours = self.runs.cancel(run.run_id);
+        let is_ours = self.plane.cancel(run.run_id);
         if !is_ours && run.ended_at.is_none() {
             let message = format!("run {} was not started by this server", run.run_id);
             return Err(AbpError::new(ErrorCode::ValidationFailed, message));
@@ -80,7 +80,7 @@ impl AbpServer {
 
     /// The receipt of a run, as it is kept.
     async fn document(&self, run: &str) -> Result<Vec<u8>, AbpError> {
-        let store = self.archive.store().await?;
+        let store = self.plane.store().await?;
         let run = find_run(store, run).await?;
         let record = store.receipt(run.run_id).await?;
         let record = record.ok_or_else(|| {
@@ -111,7 +111,7 @@ impl AbpServer {
     }
 
     fn backends(&self) -> ToolResult {
-        let registry = self.plane.registry()?;
+        let registry = self.plane.registry();
         let rows = registry.backends().map(|backend| {
             let descriptor = backend.descriptor();
             json!({

@@ -1,69 +1,28 @@
-//! Runs that this server started.
+//! Starting runs for MCP clients, and telling them how far each is.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use abp_core::{CancelReason, Receipt, WorkOrder, WorkOrderBuilder};
+use abp_core::{Receipt, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{Change, ClientHandle, Method};
-use abp_runtime::{CancelHandle, RunHandle, RunOptions};
+use abp_runtime::{RunHandle, Submitted};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use super::server::{AbpServer, ToolResult};
 use super::tools::{invalid, optional_text, text};
-use crate::policy::usual_policy;
+use crate::{OrderDraft, PolicyChoice, Submission};
 
-/// How many runs go on at once. Each may be several processes.
-const MAX_RUNS: usize = 32;
 /// How long a run may be given, in seconds.
 const TIMEOUTS: RangeInclusive<u64> = 1..=86_400;
-/// How long runs may take to end when the server does.
-const GRACE: Duration = Duration::from_secs(10);
-const GRACE_STEP: Duration = Duration::from_millis(20);
-
-/// The runs of this process that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct Runs {
-    under_way: Arc<Mutex<BTreeMap<Uuid, CancelHandle>>>,
-}
 
 /// How far a run is: how many events there were, and what came of it at the end.
 #[derive(Clone, Default)]
 struct Progress {
     events: u64,
     end: Option<Result<Box<Receipt>, String>>,
-}
-
-impl Runs {
-    fn list(&self) -> MutexGuard<'_, BTreeMap<Uuid, CancelHandle>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Cancels a run; whether it was one of these.
-    pub(super) fn cancel(&self, run_id: Uuid) -> bool {
-        let runs = self.list();
-        let run = runs.get(&run_id);
-        run.inspect(|run| run.cancel(CancelReason::User)).is_some()
-    }
-
-    /// Cancels what is still going on and waits for it to end.
-    pub(super) async fn finish(&self) {
-        for run in self.list().values() {
-            run.cancel(CancelReason::Disconnect);
-        }
-        let mut waited = Duration::ZERO;
-        while !self.list().is_empty() && waited < GRACE {
-            tokio::time::sleep(GRACE_STEP).await;
-            waited += GRACE_STEP;
-        }
-    }
 }
 
 impl AbpServer {
@@ -73,16 +32,12 @@ impl AbpServer {
         progress: Option<&Value>,
         client: &ClientHandle,
     ) -> ToolResult {
-        if self.runs.list().len() >= MAX_RUNS {
-            let message = format!("{MAX_RUNS} runs are going on");
-            return Err(AbpError::new(ErrorCode::Overloaded, message));
-        }
-        let order = self.order(arguments)?;
         let backend = optional_text(arguments, "backend")?;
         let backend = self.plane.backend(backend)?;
-        let options = RunOptions {
+        let submission = Submission {
+            backend: Some(backend.clone()),
             timeout: timeout(arguments)?,
-            ..RunOptions::default()
+            ..Submission::new(self.order(arguments)?)
         };
         let wait = match arguments.get("wait") {
             None => false,
@@ -90,7 +45,13 @@ impl AbpServer {
                 .as_bool()
                 .ok_or_else(|| invalid("wait is no boolean"))?,
         };
-        let handle = self.plane.start(Some(&backend), order, options).await?;
+        let handle = match self.plane.submit(submission).await? {
+            Submitted::Started(handle) => handle,
+            Submitted::Existing(run_id) => {
+                let message = format!("run {run_id} was started by this request before");
+                return Err(AbpError::new(ErrorCode::Internal, message));
+            }
+        };
         let run_id = handle.run_id;
         let mut going = self.follow(handle);
         if !wait {
@@ -109,25 +70,24 @@ impl AbpServer {
     /// An order of what a client may say: a task, a model, names of a policy and of MCP servers, and a
     /// directory below those of the server. Everything else is the operator's.
     fn order(&self, arguments: &Map<String, Value>) -> Result<WorkOrder, AbpError> {
-        let mut order = WorkOrderBuilder::new(text(arguments, "task")?)
-            .root(self.root_of(arguments)?)
-            .build();
-        order.config.model = optional_text(arguments, "model")?.map(str::to_owned);
-        if let Some(servers) = arguments.get("mcp") {
-            let settings = json!({ "mcp": servers });
-            order.config.vendor.insert("abp".to_owned(), settings);
-        }
-        order.policy = match optional_text(arguments, "policy")? {
-            Some(name) => {
-                let policy = self.plane.config().policies.get(name).cloned();
-                policy.ok_or_else(|| invalid(&format!("no policy {name:?} is configured")))?
-            }
-            None => {
-                let configured = self.plane.default_policy();
-                configured.unwrap_or_else(|| usual_policy(&order))
-            }
+        let root = self.root_of(arguments)?;
+        let model = optional_text(arguments, "model")?.map(str::to_owned);
+        let servers = arguments.get("mcp").cloned();
+        let policy = match optional_text(arguments, "policy")? {
+            Some(name) => PolicyChoice::Named(name.to_owned()),
+            None => PolicyChoice::Default,
         };
-        Ok(order)
+        OrderDraft::new(text(arguments, "task")?)
+            .policy(policy)
+            .with(|order| {
+                order.workspace.root = root;
+                order.config.model = model;
+                if let Some(servers) = servers {
+                    let settings = json!({ "mcp": servers });
+                    order.config.vendor.insert("abp".to_owned(), settings);
+                }
+            })
+            .build(&self.plane)
     }
 
     /// The directory of a run. Whoever calls tools may not reach beyond those of the server.
@@ -151,8 +111,6 @@ impl AbpServer {
     fn follow(&self, handle: RunHandle) -> watch::Receiver<Progress> {
         let (sender, receiver) = watch::channel(Progress::default());
         let run_id = handle.run_id;
-        self.runs.list().insert(run_id, handle.cancel_handle());
-        let runs = Arc::clone(&self.runs.under_way);
         let changes = self.changes.clone();
         // Nobody may listen; then there is nobody to tell.
         drop(changes.send(Change::Resources));
@@ -168,9 +126,6 @@ impl AbpServer {
             }
             let end = handle.receipt.await;
             let end = end.map(Box::new).map_err(|error| error.to_string());
-            runs.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&run_id);
             sender.send_modify(|progress| progress.end = Some(end));
             for what in ["events", "diff", "receipt"] {
                 changed(what);

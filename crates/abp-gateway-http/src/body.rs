@@ -1,5 +1,6 @@
 //! Bodies, in and out.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use abp_error::ErrorCode;
 use abp_gateway::{Answer, AnswerBody, AnswerStream, BrokenOff, Refusal};
-use abp_mcp::McpBody;
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
 use http::{HeaderMap, Response, StatusCode};
@@ -81,19 +81,29 @@ enum Content {
     Whole(Option<Bytes>),
     Stream(Box<AnswerStream>),
     Live(mpsc::Receiver<Bytes>),
-    Mcp(Box<McpBody>),
+    Foreign(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
 
 /// A response that does not belong to a connection yet.
-pub(crate) struct Reply {
+pub struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     content: Content,
 }
 
-impl Reply {
+impl std::fmt::Debug for HttpReply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpReply")
+            .field("status", &self.status)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpReply {
     /// A response that consists of its head.
-    pub(crate) fn empty(headers: HeaderMap) -> Self {
+    #[must_use]
+    pub fn empty(headers: HeaderMap) -> Self {
         Self {
             status: StatusCode::NO_CONTENT,
             headers,
@@ -103,16 +113,30 @@ impl Reply {
 
     /// A response whose parts somebody else makes. Who makes them sees when nobody takes them any
     /// more.
-    pub(crate) fn live(headers: HeaderMap, parts: mpsc::Receiver<Bytes>) -> Self {
+    #[must_use]
+    pub fn live(headers: HeaderMap, parts: mpsc::Receiver<Bytes>) -> Self {
         Self {
             status: StatusCode::OK,
             headers,
             content: Content::Live(parts),
         }
     }
+
+    /// A response that another library made.
+    pub fn foreign<B>(response: Response<B>) -> Self
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let (parts, body) = response.into_parts();
+        Self {
+            status: parts.status,
+            headers: parts.headers,
+            content: Content::Foreign(Box::pin(body)),
+        }
+    }
 }
 
-impl From<Answer> for Reply {
+impl From<Answer> for HttpReply {
     fn from(answer: Answer) -> Self {
         Self {
             status: answer.status,
@@ -125,20 +149,9 @@ impl From<Answer> for Reply {
     }
 }
 
-impl From<Response<McpBody>> for Reply {
-    fn from(response: Response<McpBody>) -> Self {
-        let (parts, body) = response.into_parts();
-        Self {
-            status: parts.status,
-            headers: parts.headers,
-            content: Content::Mcp(Box::new(body)),
-        }
-    }
-}
-
 impl Outgoing {
     /// The response on a connection.
-    pub(crate) fn response(reply: Reply, phase: &Arc<Phase>) -> Response<Self> {
+    pub(crate) fn response(reply: HttpReply, phase: &Arc<Phase>) -> Response<Self> {
         let mut response = Response::new(Self {
             content: reply.content,
             phase: Arc::clone(phase),
@@ -174,7 +187,8 @@ impl Body for Outgoing {
             Content::Live(parts) => parts
                 .poll_recv(context)
                 .map(|part| part.map(|part| Ok(Frame::data(part)))),
-            Content::Mcp(body) => Pin::new(body.as_mut())
+            Content::Foreign(body) => body
+                .as_mut()
                 .poll_frame(context)
                 .map_err(|never| match never {}),
         }
@@ -184,7 +198,7 @@ impl Body for Outgoing {
         match &self.content {
             Content::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Content::Stream(_) | Content::Live(_) => false,
-            Content::Mcp(body) => body.is_end_stream(),
+            Content::Foreign(body) => body.is_end_stream(),
         }
     }
 
@@ -194,13 +208,14 @@ impl Body for Outgoing {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Content::Stream(_) | Content::Live(_) => SizeHint::default(),
-            Content::Mcp(body) => body.size_hint(),
+            Content::Foreign(body) => body.size_hint(),
         }
     }
 }
 
 /// An answer of our own in JSON.
-pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Answer {
+#[must_use]
+pub fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answer {
     let mut headers = HeaderMap::new();
     headers.insert(
         http::header::CONTENT_TYPE,

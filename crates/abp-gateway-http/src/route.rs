@@ -4,8 +4,6 @@ use abp_backend_core::{ModelOperation, StoredAction};
 use abp_dialect::Dialect;
 use http::Method;
 
-use crate::mcp::McpPlace;
-
 /// What an address and a method mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -30,10 +28,6 @@ pub(crate) enum Route {
     NotServed(Dialect, &'static str),
     /// A dry run of a translation.
     Translate,
-    /// A run for whoever listens.
-    Assist,
-    /// MCP, up to 2025-11-25 with a stream and an end of its own.
-    Mcp(McpPlace),
     /// The receipt of an exchange.
     Receipt(String),
     Protocol,
@@ -59,7 +53,6 @@ const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 /// A GET is how a WebSocket begins; it is told that there is none.
 const POST_OR_UPGRADE: &[Method] = &[Method::POST, Method::GET];
-const POST_GET_OR_DELETE: &[Method] = &[Method::POST, Method::GET, Method::DELETE];
 const GET_OR_DELETE: &[Method] = &[Method::GET, Method::HEAD, Method::DELETE];
 const ANY: &[Method] = &[Method::POST, Method::GET, Method::HEAD, Method::DELETE];
 
@@ -75,11 +68,7 @@ const NOT_OF_GEMINI: [(&str, &str); 5] = [
 impl Route {
     /// Reads an address. Prefixes and the version may be left out where the vendor's clients do so.
     pub(crate) fn of(method: &Method, path: &str) -> Self {
-        let path = match path.strip_suffix('/') {
-            Some("") => "/",
-            Some(shorter) => shorter,
-            None => path,
-        };
+        let path = without_slash(path);
         let prefixed = PREFIXES.iter().find_map(|(prefix, vendor)| {
             let rest = path.strip_prefix(prefix)?;
             rest.starts_with('/').then_some((rest, Some(*vendor)))
@@ -124,9 +113,6 @@ impl Route {
             _ if path.starts_with("/batches/") => not_served(Dialect::OpenAi, "batches"),
             _ if path.starts_with("/messages/batches/") => not_served(Dialect::Claude, "batches"),
             "/translate" => (POST, Self::Translate),
-            "/assist" => (POST, Self::Assist),
-            "/mcp" => (POST_GET_OR_DELETE, Self::Mcp(McpPlace::Own)),
-            "/mcp/gateway" => (POST_GET_OR_DELETE, Self::Mcp(McpPlace::Gateway)),
             "/" => (GET, Self::Root),
             "/protocol" => (GET, Self::Protocol),
             "/version" => (GET, Self::Version),
@@ -182,7 +168,17 @@ impl Route {
     }
 }
 
-fn unversioned(path: &str) -> &str {
+/// The address without a slash at its end.
+pub(crate) fn without_slash(path: &str) -> &str {
+    match path.strip_suffix('/') {
+        Some("") => "/",
+        Some(shorter) => shorter,
+        None => path,
+    }
+}
+
+/// The address without the version in front.
+pub(crate) fn unversioned(path: &str) -> &str {
     ["/v1beta", "/v1"]
         .iter()
         .find_map(|version| {
@@ -367,11 +363,6 @@ mod tests {
                 Route::Receipt("x".to_owned()),
             ),
             (Method::HEAD, "/", Route::Root),
-            (Method::POST, "/v1/assist", Route::Assist),
-            (Method::GET, "/v1/assist", Route::WrongMethod),
-            (Method::DELETE, "/mcp", Route::Mcp(McpPlace::Own)),
-            (Method::POST, "/mcp/gateway", Route::Mcp(McpPlace::Gateway)),
-            (Method::PUT, "/mcp", Route::WrongMethod),
             (Method::GET, "/v1/messages", Route::WrongMethod),
             (Method::DELETE, "/v1/chat/completions", Route::WrongMethod),
             (

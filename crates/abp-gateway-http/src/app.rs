@@ -7,7 +7,6 @@ use std::time::Duration;
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
 use abp_gateway::{Ask, Gateway, Principal, Refusal};
-use abp_mcp::MESSAGE_LIMITS;
 use abp_plan::OnLoss;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -16,22 +15,20 @@ use hyper::body::{Body as _, Incoming};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::assist::Assist;
 use crate::auth::{Doorkeeper, split_query};
-use crate::body::{self, Outgoing, Reply};
+use crate::body::{self, HttpReply, Outgoing};
 use crate::cors;
+use crate::extra::{BodyRule, ExtraCall, ExtraRoute};
 use crate::guard::{Allowed, check_body_kind};
-use crate::mcp::{McpPlace, McpPlane};
 use crate::pages;
-use crate::route::Route;
+use crate::route::{Route, unversioned, without_slash};
 use crate::wire::Phase;
 
 /// Everything that requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) gateway: Gateway,
-    pub(crate) assist: Option<Assist>,
-    pub(crate) mcp: Option<McpPlane>,
+    pub(crate) extras: Vec<ExtraRoute>,
     pub(crate) allowed: Allowed,
     pub(crate) door: Doorkeeper,
     pub(crate) max_body: usize,
@@ -68,7 +65,7 @@ impl App {
         };
         let answer = match checked {
             Ok(()) if page.is_some() && cors::is_preflight(&parts) => {
-                Ok(Reply::empty(cors::permission(&parts)))
+                Ok(HttpReply::empty(cors::permission(&parts)))
             }
             Ok(()) => {
                 let asked = Asked {
@@ -102,7 +99,7 @@ impl App {
 
     /// Whatever takes long to begin its answer is kept apart, in a box: a connection has room for the
     /// largest of all answers in the making for as long as it is open, and moves it with every request.
-    async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<Reply, Refusal> {
+    async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<HttpReply, Refusal> {
         match route {
             Route::Health => Ok(pages::health().into()),
             Route::Ready => Ok(pages::ready(&self.gateway).into()),
@@ -114,14 +111,11 @@ impl App {
                 }
                 Ok(pages::metrics(&self.gateway, &asked.parts.headers).into())
             }
-            Route::Nothing => Err(nothing()),
-            Route::WrongMethod => Err(Refusal::new(
-                ErrorCode::MethodNotAllowed,
-                format!("{} is not for this address", asked.parts.method),
-            )),
+            Route::Nothing => Box::pin(self.extra(asked)).await,
+            Route::WrongMethod => Err(wrong_method(&asked.parts.method)),
             Route::Protocol => {
                 self.admit(&asked, false)?;
-                Ok(pages::protocol().into())
+                Ok(pages::protocol(&self.extras).into())
             }
             Route::NotServed(dialect, what) => {
                 self.admit(&asked, dialect == Dialect::Gemini)?;
@@ -152,8 +146,6 @@ impl App {
                 let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
                 Ok(Box::pin(pages::translate(body)).await?.into())
             }
-            Route::Assist => Box::pin(self.assist(asked)).await,
-            Route::Mcp(place) => Box::pin(self.mcp(place, asked)).await,
             Route::Vendor {
                 dialect,
                 operation,
@@ -182,46 +174,39 @@ impl App {
         }
     }
 
-    async fn assist(self: &Arc<Self>, asked: Asked) -> Result<Reply, Refusal> {
+    /// Answers at an address that the program added.
+    async fn extra(&self, asked: Asked) -> Result<HttpReply, Refusal> {
+        let path = unversioned(without_slash(asked.parts.uri.path()));
+        let at_path = || self.extras.iter().filter(|route| route.path == path);
+        let method = &asked.parts.method;
+        let Some(route) = at_path().find(|route| route.methods.contains(method)) else {
+            return match at_path().next() {
+                Some(_) => Err(wrong_method(method)),
+                None => Err(nothing()),
+            };
+        };
         let principal = self.admit(&asked, false)?;
-        if self.assist.is_none() {
-            return Err(nothing());
-        }
-        check_body_kind(&asked.parts)?;
-        let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
-        let app = Arc::clone(self);
-        self.apart(async move {
-            let assist = app.assist.as_ref().ok_or_else(nothing)?;
-            let headers = &asked.parts.headers;
-            assist.answer(&principal, headers, &body).await
-        })
-        .await
-    }
-
-    async fn mcp(self: &Arc<Self>, place: McpPlace, asked: Asked) -> Result<Reply, Refusal> {
-        let principal = self.admit(&asked, false)?;
-        if self.mcp.is_none() {
-            return Err(nothing());
-        }
-        if asked.parts.method == Method::POST {
+        let limit = match route.body {
+            BodyRule::Json => self.max_body,
+            BodyRule::JsonOfPost(limit) => self.max_body.min(limit),
+        };
+        if route.body == BodyRule::Json || asked.parts.method == Method::POST {
             check_body_kind(&asked.parts)?;
         }
-        let limit = self.max_body.min(MESSAGE_LIMITS.max_bytes);
         let body = body::read(asked.incoming, limit, self.body_deadline).await?;
-        let app = Arc::clone(self);
-        self.apart(async move {
-            let mcp = app.mcp.as_ref().ok_or_else(nothing)?;
-            let answered = mcp.answer(place, &principal, asked.parts, body).await?;
-            Ok(answered.into())
-        })
-        .await
+        let call = ExtraCall {
+            principal,
+            parts: asked.parts,
+            body,
+        };
+        self.apart((route.handler)(call)).await
     }
 
     /// Carries out what belongs to runs and sessions where they live; dropping it ends it there.
     async fn apart(
         &self,
-        work: impl Future<Output = Result<Reply, Refusal>> + Send + 'static,
-    ) -> Result<Reply, Refusal> {
+        work: impl Future<Output = Result<HttpReply, Refusal>> + Send + 'static,
+    ) -> Result<HttpReply, Refusal> {
         let mut apart = JoinSet::new();
         apart.spawn_on(work, &self.tasks);
         match apart.join_next().await {
@@ -256,8 +241,6 @@ impl Route {
             Self::Models { vendor, .. } => Some(pages::whose_models(*vendor, headers)),
             Self::NotServed(dialect, _) => Some(*dialect),
             Self::Translate
-            | Self::Assist
-            | Self::Mcp(_)
             | Self::Receipt(_)
             | Self::Protocol
             | Self::Version
@@ -273,6 +256,11 @@ impl Route {
 
 fn nothing() -> Refusal {
     Refusal::new(ErrorCode::NotFound, "there is nothing here")
+}
+
+fn wrong_method(method: &Method) -> Refusal {
+    let message = format!("{method} is not for this address");
+    Refusal::new(ErrorCode::MethodNotAllowed, message)
 }
 
 /// There are no WebSockets; clients that try one fall back to plain requests when they hear so.

@@ -1,0 +1,30 @@
+//! The control plane: the one home of runs.
+//!
+//! [`ControlPlane`] is the composition root of a process: backends, runtime, store, MCP servers and
+//! metrics are made once, from the configuration. A [`Submission`] carries everything that belongs to one
+//! run (the order, the backend asked for, prices, limits, approvals), and [`ControlPlane::submit`] is the
+//! only way to start one, whether the caller is the command line, an HTTP request or an MCP client. The
+//! faces build their orders with one builder, [`OrderDraft`], so that protections and restrictions are
+//! the same for all of them.
+
+mod backends;
+mod find;
+mod keys;
+mod mcp;
+mod models;
+mod order;
+mod plane;
+mod policy;
+mod secrets;
+mod upstreams;
+
+pub use find::find_run;
+pub use keys::{new_key, operator_key, operator_key_file};
+pub use mcp::{
+    ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
+};
+pub use models::http_upstream;
+pub use order::{OrderDraft, PolicyChoice};
+pub use plane::{ControlPlane, Submission};
+pub use policy::usual_policy;
+pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};

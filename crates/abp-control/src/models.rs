@@ -1,0 +1,145 @@
+//! The gateway of a configuration, and the upstreams behind it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_core::Upstream;
+use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts};
+use abp_backend_mock::MockModel;
+use abp_config::{Config, UpstreamConfig};
+use abp_core::PriceTable;
+use abp_error::{AbpError, ErrorCode};
+use abp_gateway::{Gateway, GatewaySettings, UpstreamRules};
+use secrecy::SecretString;
+
+use crate::ControlPlane;
+use crate::upstreams::price_table;
+
+/// The models of the embedded upstream; `mock-error-STATUS` answers with that error.
+const MOCK_MODELS: [&str; 2] = ["mock", "mock-*"];
+
+impl ControlPlane {
+    /// A gateway to the configured upstreams, and after them the embedded model, over the store of this
+    /// process.
+    ///
+    /// # Errors
+    /// Fails where an upstream is not valid, its key cannot be had, or the store cannot be opened.
+    pub async fn gateway(&self) -> Result<Gateway, AbpError> {
+        let config = self.config();
+        let mut upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)> = Vec::new();
+        for (name, upstream) in &config.upstreams {
+            upstreams.push((
+                Arc::new(http_upstream(name, upstream)?),
+                rules(upstream, &config.prices),
+            ));
+        }
+        upstreams.push((Arc::new(MockModel::new()), mock_rules(config)));
+        let settings = GatewaySettings {
+            max_attempts: config.server.max_attempts as usize,
+            max_concurrent: config.server.max_concurrent as usize,
+            keep_alive: seconds(config.server.keepalive_secs),
+            emulation: config.emulation_config(),
+            metrics: Some(Arc::clone(self.metrics())),
+        };
+        Gateway::new(upstreams, self.store().await?.clone(), settings)
+    }
+}
+
+/// A configured upstream, with its key.
+///
+/// # Errors
+/// Fails where it is not valid or its key cannot be had.
+pub fn http_upstream(name: &str, config: &UpstreamConfig) -> Result<HttpUpstream, AbpError> {
+    HttpUpstream::new(HttpUpstreamSpec {
+        name: name.to_owned(),
+        dialects: vec![config.dialect],
+        base_url: config.base_url.clone(),
+        key: upstream_key(name, config)?,
+        wire_version: config.wire_version.clone(),
+        timeouts: Timeouts {
+            connect: Duration::from_millis(config.connect_timeout_ms.into()),
+            first_byte: seconds(config.first_byte_timeout_secs),
+            idle: seconds(config.idle_timeout_secs),
+            total: seconds(config.total_timeout_secs),
+        },
+        max_answer_bytes: (config.max_answer_mb as usize) << 20,
+        ca_file: config.ca_file.clone(),
+    })
+}
+
+/// The key of an upstream, where it has one.
+///
+/// # Errors
+/// Fails where it is configured and cannot be read.
+pub(crate) fn upstream_key(
+    name: &str,
+    config: &UpstreamConfig,
+) -> Result<Option<SecretString>, AbpError> {
+    let missing = |what: String| {
+        let message = format!("the key of upstream {name} cannot be had: {what}");
+        AbpError::new(ErrorCode::ConfigInvalid, message)
+    };
+    let key = match (&config.api_key_env, &config.api_key_file) {
+        (Some(variable), _) => std::env::var(variable)
+            .map_err(|_| missing(format!("the environment has no {variable}")))?,
+        (None, Some(file)) => std::fs::read_to_string(file)
+            .map_err(|error| missing(format!("{}: {error}", file.display())))?,
+        (None, None) => return Ok(None),
+    };
+    let key = key.trim();
+    if key.is_empty() {
+        return Err(missing("it is empty".to_owned()));
+    }
+    Ok(Some(SecretString::from(key)))
+}
+
+fn rules(
+    config: &UpstreamConfig,
+    prices: &BTreeMap<String, BTreeMap<String, abp_core::ModelPrice>>,
+) -> UpstreamRules {
+    UpstreamRules {
+        models: config.models.clone(),
+        aliases: config.aliases.clone(),
+        weight: config.weight,
+        fallback: config.fallback.clone(),
+        prices: config
+            .prices
+            .as_ref()
+            .and_then(|table| prices.get(table))
+            .map(price_table),
+        max_concurrent: config.max_concurrent as usize,
+    }
+}
+
+/// The embedded model answers to its own name, and to every other one while nothing is configured, so
+/// that any client can be tried without a key.
+fn mock_rules(config: &Config) -> UpstreamRules {
+    let models: &[&str] = if config.upstreams.is_empty() {
+        &["mock", "*"]
+    } else {
+        &MOCK_MODELS
+    };
+    UpstreamRules {
+        models: models.iter().map(ToString::to_string).collect(),
+        max_concurrent: 1 << 16,
+        prices: Some(free()),
+        ..UpstreamRules::default()
+    }
+}
+
+/// What costs a little, so that budgets can be tried with it.
+fn free() -> PriceTable {
+    let mut table = PriceTable::default();
+    let price = abp_core::ModelPrice {
+        input_usd_per_mtok: 1.0,
+        output_usd_per_mtok: 1.0,
+        ..abp_core::ModelPrice::default()
+    };
+    table.set("*", price);
+    table
+}
+
+fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
+}

@@ -1,0 +1,275 @@
+//! The composition root, and the one way to start a run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abp_backend_mock::MockScript;
+use abp_config::Config;
+use abp_core::{CancelReason, CapabilityOrigins, PolicyProfile, PriceTable, Receipt, WorkOrder};
+use abp_error::{AbpError, ErrorCode};
+use abp_integrations::BackendRegistry;
+use abp_plan::RunPlan;
+use abp_runtime::{Approvals, RunOptions, RunPrices, Runtime, RuntimeOptions, Submitted};
+use abp_sidecar_sdk::built_in_hosts;
+use abp_store::Store;
+use abp_telemetry::MetricsCollector;
+use abp_workspace::PreparedWorkspace;
+use secrecy::SecretString;
+use uuid::Uuid;
+
+use crate::backends::register;
+use crate::mcp::run_servers;
+use crate::secrets::configured_secrets;
+use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
+
+/// The backend of a run for which none was chosen.
+const DEFAULT_BACKEND: &str = "mock";
+/// How many runs go on at once; each may be several processes.
+const MAX_RUNNING: usize = 32;
+
+/// Everything that runs share in one process.
+#[derive(Debug, Clone)]
+pub struct ControlPlane {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    runtime: Runtime,
+    upstreams: Vec<UpstreamBackend>,
+    metrics: Arc<MetricsCollector>,
+    secrets: Vec<SecretString>,
+}
+
+/// A run to be started: its order and everything that belongs to this run alone.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// The order, as [`OrderDraft`](crate::OrderDraft) builds it.
+    pub order: WorkOrder,
+    /// The backend asked for; `auto` is whichever fits best, and `None` the configured one.
+    pub backend: Option<String>,
+    /// The longest the run may take.
+    pub timeout: Option<Duration>,
+    /// What is approved in advance, and who is asked.
+    pub approvals: Approvals,
+    /// Who said what the order's client can render.
+    pub client_origins: CapabilityOrigins,
+    /// Prices that replace the configured ones.
+    pub prices: Option<PriceTable>,
+    /// Names the request: a second one with the same key is the same run.
+    pub idempotency_key: Option<String>,
+}
+
+impl Submission {
+    /// A submission of an order, with nothing approved and no limits.
+    #[must_use]
+    pub fn new(order: WorkOrder) -> Self {
+        Self {
+            order,
+            backend: None,
+            timeout: None,
+            approvals: Approvals::default(),
+            client_origins: CapabilityOrigins::default(),
+            prices: None,
+            idempotency_key: None,
+        }
+    }
+}
+
+impl ControlPlane {
+    /// The control plane of a configuration, with scripted backends besides the configured ones. Nothing
+    /// is opened or written before it is needed.
+    ///
+    /// # Errors
+    /// Fails where an upstream could not be used even with a key, and where a script is not valid.
+    pub fn open(config: Config, scripts: &[MockScript]) -> Result<Self, AbpError> {
+        let upstreams = upstreams::backends(&config)?;
+        let registry = register(&config, &upstreams, scripts)?;
+        let names = config.upstreams.keys().map(String::as_str);
+        let metrics = Arc::new(MetricsCollector::new(names.chain([MOCK])));
+        let options = RuntimeOptions {
+            state_dir: config.state_dir.clone(),
+            stages_dir: config.stages_dir.clone(),
+            emulation: config.emulation_config(),
+            max_running: MAX_RUNNING,
+        };
+        let runtime = Runtime::new(registry, options)
+            .with_mcp(run_servers(&config))
+            .with_metrics(Arc::clone(&metrics));
+        let secrets = configured_secrets(&config);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                runtime,
+                upstreams,
+                metrics,
+                secrets,
+            }),
+        })
+    }
+
+    /// The names of backends that need no configuration.
+    pub fn known_backends() -> impl Iterator<Item = &'static str> {
+        let built_in = built_in_hosts().iter().map(|host| host.name);
+        built_in.chain([DEFAULT_BACKEND, MOCK_BACKEND])
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// The runtime of all runs.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.shared.runtime
+    }
+
+    /// The backends.
+    #[must_use]
+    pub fn registry(&self) -> &BackendRegistry {
+        self.shared.runtime.registry()
+    }
+
+    /// Where runs and exchanges are counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<MetricsCollector> {
+        &self.shared.metrics
+    }
+
+    /// The store of this process; the first call opens it and recovers what a crash interrupted.
+    ///
+    /// # Errors
+    /// Fails where it cannot be opened or recovered.
+    pub async fn store(&self) -> Result<&Store, AbpError> {
+        Ok(self.shared.runtime.store().await?)
+    }
+
+    /// Ends in order: what waits is written, and the store is closed where it was opened.
+    pub async fn close(&self) {
+        self.runtime().close().await;
+    }
+
+    /// The policy of a run that brings none, where one is configured.
+    #[must_use]
+    pub fn default_policy(&self) -> Option<PolicyProfile> {
+        let name = self.config().default_policy.as_ref()?;
+        self.config().policies.get(name).cloned()
+    }
+
+    /// The backend of a run: the one asked for, the configured one, or the embedded one.
+    ///
+    /// # Errors
+    /// Fails where its host is not installed.
+    pub fn backend(&self, asked: Option<&str>) -> Result<String, AbpError> {
+        let configured = self.config().default_backend.as_deref();
+        let name = asked.or(configured).unwrap_or(DEFAULT_BACKEND);
+        let built_in = built_in_hosts().iter().any(|host| host.name == name);
+        if built_in && self.registry().get(name).is_none() {
+            let message = format!(
+                "the host of backend {name:?} is not beside the program; set `hosts_dir` or ABP_HOSTS_DIR"
+            );
+            return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
+        }
+        Ok(name.to_owned())
+    }
+
+    /// Plans a submission without starting it.
+    ///
+    /// # Errors
+    /// Says why the order cannot be carried out by that backend, or by any (`auto`).
+    pub fn plan(&self, submission: Submission) -> Result<RunPlan, AbpError> {
+        let (backend, order, options) = self.prepare(submission)?;
+        Ok(self.runtime().plan(&backend, order, &options)?)
+    }
+
+    /// Starts a run. Its start is durable before anything of it happens; with an idempotency key that was
+    /// used before it is the run of that request.
+    ///
+    /// # Errors
+    /// Fails, before anything happened, where the backend is not there, the order is refused, or as many
+    /// runs go on as may.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, AbpError> {
+        self.end_lost_sidecars();
+        let key = submission.idempotency_key.clone();
+        let (backend, order, options) = self.prepare(submission)?;
+        let runtime = self.runtime();
+        Ok(match key {
+            Some(key) => runtime.run_once(&backend, order, options, &key).await?,
+            None => Submitted::Started(runtime.run_with(&backend, order, options).await?),
+        })
+    }
+
+    /// Cancels a run of this process; whether it was one that goes on.
+    #[must_use]
+    pub fn cancel(&self, run_id: Uuid) -> bool {
+        self.runtime().cancel(run_id, CancelReason::User)
+    }
+
+    /// The receipt of a run, once it has ended, whichever process carries it out.
+    ///
+    /// # Errors
+    /// Fails where there is no such run, and where the store cannot be read.
+    pub async fn receipt(&self, run_id: Uuid) -> Result<Receipt, AbpError> {
+        Ok(self.runtime().receipt(run_id).await?)
+    }
+
+    /// Removes what a run left in its staged workspace.
+    ///
+    /// # Errors
+    /// Fails where there is nothing, and where it cannot be removed.
+    pub async fn discard(&self, run_id: Uuid, _by: &str) -> Result<(), AbpError> {
+        let manager = self.runtime().workspaces();
+        let discarded = tokio::task::spawn_blocking(move || {
+            manager.reopen(run_id).and_then(PreparedWorkspace::remove)
+        });
+        match discarded.await {
+            Ok(done) => done.map_err(|error| abp_runtime::workspace_error(&error)),
+            Err(panic) => Err(AbpError::new(ErrorCode::Internal, panic.to_string())),
+        }
+    }
+
+    /// What the runtime needs of a submission: which model is asked for on the backend, and what it costs.
+    fn prepare(&self, submission: Submission) -> Result<(String, WorkOrder, RunOptions), AbpError> {
+        let Submission {
+            mut order,
+            backend,
+            timeout,
+            approvals,
+            client_origins,
+            prices,
+            idempotency_key: _,
+        } = submission;
+        let backend = self.backend(backend.as_deref())?;
+        upstreams::settle_model(self.config(), &backend, &mut order.config);
+        let options = RunOptions {
+            timeout,
+            approvals,
+            client_origins,
+            prices: prices.map_or_else(|| self.configured_prices(), RunPrices::from),
+            models: upstreams::targets(&self.shared.upstreams),
+            secrets: self.shared.secrets.clone(),
+        };
+        Ok((backend, order, options))
+    }
+
+    fn configured_prices(&self) -> RunPrices {
+        let config = self.config();
+        let usual = config.default_prices.as_ref();
+        let usual = usual.and_then(|name| config.prices.get(name));
+        RunPrices {
+            backends: upstreams::prices_by_backend(config),
+            usual: usual.map(upstreams::price_table).unwrap_or_default(),
+        }
+    }
+
+    /// Ends sidecars whose host was killed; the first run of this process is when they may be in the way.
+    fn end_lost_sidecars(&self) {
+        let records = abp_host::records::directory(&self.config().state_dir);
+        if let Err(error) = abp_host::records::sweep(&records) {
+            tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The routes that the daemon adds to the vendors' endpoints.
+
+use std::sync::Arc;
+
+use abp_control::ControlPlane;
+use abp_error::AbpError;
+use abp_gateway::Gateway;
+use abp_gateway_http::{BodyRule, ExtraRoute, HttpReply};
+use abp_mcp::MESSAGE_LIMITS;
+use http::Method;
+
+use crate::assist::Assist;
+use crate::mcp::{McpPlace, McpPlane};
+
+/// A GET opens a stream of an MCP session, a DELETE ends the session.
+const MCP_METHODS: &[Method] = &[Method::POST, Method::GET, Method::DELETE];
+
+/// The faces of a control plane over HTTP.
+#[derive(Debug)]
+pub struct Daemon {
+    assist: Arc<Assist>,
+    mcp: Arc<McpPlane>,
+}
+
+impl Daemon {
+    /// The faces of a control plane. Nothing is started before it is asked for.
+    ///
+    /// # Errors
+    /// Fails where a configured MCP server cannot be used.
+    pub fn new(plane: &ControlPlane, gateway: &Gateway) -> Result<Self, AbpError> {
+        Ok(Self {
+            assist: Arc::new(Assist::new(plane.clone())),
+            mcp: Arc::new(McpPlane::new(plane.clone(), gateway)?),
+        })
+    }
+
+    /// The rows for [`Server::bind`](abp_gateway_http::Server::bind).
+    #[must_use]
+    pub fn routes(&self) -> Vec<ExtraRoute> {
+        vec![
+            self.assist(),
+            self.mcp("/mcp", McpPlace::Own),
+            self.mcp("/mcp/gateway", McpPlace::Gateway),
+        ]
+    }
+
+    /// Ends every session and stream, cancels runs and ends programs.
+    pub async fn close(&self) {
+        self.mcp.close().await;
+    }
+
+    fn assist(&self) -> ExtraRoute {
+        let assist = Arc::clone(&self.assist);
+        ExtraRoute::new("/assist", &[Method::POST], BodyRule::Json, move |call| {
+            let assist = Arc::clone(&assist);
+            Box::pin(async move {
+                let headers = &call.parts.headers;
+                assist.answer(&call.principal, headers, &call.body).await
+            })
+        })
+    }
+
+    fn mcp(&self, path: &'static str, place: McpPlace) -> ExtraRoute {
+        let mcp = Arc::clone(&self.mcp);
+        let body = BodyRule::JsonOfPost(MESSAGE_LIMITS.max_bytes);
+        ExtraRoute::new(path, MCP_METHODS, body, move |call| {
+            let mcp = Arc::clone(&mcp);
+            Box::pin(async move {
+                let answered = mcp.answer(place, &call.principal, call.parts, call.body);
+                Ok(HttpReply::foreign(answered.await?))
+            })
+        })
+    }
+}

@@ -11,11 +11,15 @@
 //!   interpreted, so no second reading of the same name can slip past a rule.
 //! - [`ApprovedRead`] and [`ApprovedWrite`] can only come from an engine that allowed the path. The
 //!   workspace reads and writes only against them.
+//!
+//! [`host_execution_reason`] is no rule of a profile: it names the paths that take effect on the
+//! developer's machine by being there, for every place that asks before it writes them.
 
 mod decision;
 mod engine;
 mod error;
 mod holder;
+mod host_files;
 mod network;
 mod path;
 
@@ -23,4 +27,5 @@ pub use decision::{Decision, PolicyList, Rule, Verdict};
 pub use engine::PolicyEngine;
 pub use error::PolicyError;
 pub use holder::{Holder, Holders, lists_in_use};
+pub use host_files::host_execution_reason;
 pub use path::{ApprovedRead, ApprovedWrite};

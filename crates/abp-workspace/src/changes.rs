@@ -1,10 +1,10 @@
-//! What a run changed, from two manifests, in the forms git gives it.
+//! The changes of a run, from two manifests, in the forms git gives them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use abp_core::ChangeSummary;
+use abp_core::{ChangeSummary, PathChange};
 
 use crate::Error;
 use crate::content;
@@ -12,9 +12,9 @@ use crate::diff::{DiffWriter, Side};
 use crate::dir::Dir;
 use crate::manifest::{Entry, FileKind, Manifest};
 use crate::prepared::Baseline;
-use crate::quote::status_name;
+use crate::quote::{display_path, status_name};
 
-/// What a run changed.
+/// The changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     files: Vec<FileChange>,
@@ -32,11 +32,11 @@ pub struct Changes {
 pub struct FileChange {
     /// The path relative to the root.
     pub path: PathBuf,
-    /// What happened to it.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// What was there at the start.
+    /// The entry at the start.
     pub before: Option<Entry>,
-    /// What is there now.
+    /// The entry now.
     pub after: Option<Entry>,
     /// How the diff carries the content.
     pub content: ContentChange,
@@ -45,7 +45,7 @@ pub struct FileChange {
     pub ignored: bool,
 }
 
-/// What happened to a path.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeKind {
@@ -84,20 +84,20 @@ pub enum ContentChange {
 }
 
 impl Changes {
-    /// The changes in the form of `git status --porcelain=v1`: what was there at the start first,
-    /// then what is new, each sorted. New files are listed one by one. What git cannot express is
-    /// listed as well: an empty directory ends in a slash, and FIFOs, sockets, devices and nested
-    /// repositories are listed as new. What is new and ignored comes last, marked `!!`, a whole
-    /// directory in one line.
+    /// The changes in the form of `git status --porcelain=v1`: changed files first, then new ones,
+    /// each sorted. New files are listed one by one. Changes that git cannot express are listed as
+    /// well: an empty directory ends in a slash, and FIFOs, sockets, devices and nested repositories
+    /// are listed as new. New and ignored files come last, marked `!!`, a whole directory in one
+    /// line.
     #[must_use]
     pub fn git_status(&self) -> String {
         self.status.clone()
     }
 
     /// The changes as a patch that `git apply` takes, new, deleted and binary files, modes and
-    /// links included. Not in it: what git cannot express (see [`Self::git_status`]), permission
-    /// bits other than the executable one, what is ignored ([`FileChange::ignored`]), and contents
-    /// too large ([`ContentChange::Omitted`]).
+    /// links included. It has neither changes that git cannot express (see [`Self::git_status`]),
+    /// nor permission bits other than the executable one, nor ignored files
+    /// ([`FileChange::ignored`]), nor contents that are too large ([`ContentChange::Omitted`]).
     #[must_use]
     pub fn git_diff(&self) -> String {
         self.diff.clone()
@@ -122,16 +122,27 @@ impl Changes {
         self.files.is_empty()
     }
 
-    /// What the workspace holds now.
+    /// The content of the workspace now.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The hash of what the workspace holds now.
+    /// The hash of [`Self::manifest`].
     #[must_use]
     pub fn manifest_sha256(&self) -> &str {
         &self.manifest_sha256
+    }
+
+    /// The changed paths in the form of a receipt, at most the first `max`; the ignored ones included.
+    #[must_use]
+    pub fn path_changes(&self, max: usize) -> Vec<PathChange> {
+        let form = |file: &FileChange| PathChange {
+            path: display_path(&file.path),
+            before: file.before.as_ref().map(Entry::state),
+            after: file.after.as_ref().map(Entry::state),
+        };
+        self.files.iter().take(max).map(form).collect()
     }
 
     /// The size of the diff.
@@ -282,19 +293,19 @@ impl<'a> Collector<'a> {
     }
 
     fn old_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
-        if entry.kind() != FileKind::File {
-            return Ok(Side::of_link(entry));
-        }
-        let bytes = content::original(self.baseline, entry)?;
-        Ok(Some(Side::of_file(entry, bytes)))
+        let bytes = match entry.kind() {
+            FileKind::File => content::original(self.baseline, entry)?,
+            _ => None,
+        };
+        Ok(Side::of(entry, bytes))
     }
 
     fn new_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
-        if entry.kind() != FileKind::File {
-            return Ok(Side::of_link(entry));
-        }
-        let bytes = content::current(self.root, entry)?;
-        Ok(Some(Side::of_file(entry, bytes)))
+        let bytes = match entry.kind() {
+            FileKind::File => content::current(self.root, entry)?,
+            _ => None,
+        };
+        Ok(Side::of(entry, bytes))
     }
 }
 

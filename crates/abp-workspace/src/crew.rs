@@ -65,6 +65,14 @@ pub(crate) struct Findings {
 /// What a reader found, and the pack it filled.
 pub(crate) type Read = (Findings, Option<PackWriter>);
 
+/// The outcome of reading one file.
+enum Content {
+    Read(Ingested),
+    /// It is recorded as too large.
+    TooLarge,
+    Unreadable(Errno),
+}
+
 /// One thread that reads files.
 #[derive(Debug)]
 pub(crate) struct FileReader<'a> {
@@ -105,8 +113,20 @@ impl Findings {
         self.entries.push((Entry::special(path, kind), None));
     }
 
-    /// What cannot be opened is recorded, not an error: one file without permission must not stand
-    /// in the way of a run, nor hide a change.
+    /// Records a directory as something else after all.
+    pub(crate) fn replace_by_special(&mut self, path: &[u8], kind: SpecialKind) {
+        if self
+            .entries
+            .last()
+            .is_some_and(|(entry, _)| entry.path_bytes() == path)
+        {
+            self.entries.pop();
+        }
+        self.special(path, kind);
+    }
+
+    /// A name that cannot be opened is recorded and is no error: one file without permission, or on
+    /// a bad block, must not stand in the way of a run, nor hide a change.
     pub(crate) fn unreadable(
         &mut self,
         purpose: Purpose,
@@ -116,11 +136,12 @@ impl Findings {
     ) -> Result<(), Error> {
         let reason = match error {
             Errno::NOENT => return Ok(()),
-            Errno::ACCESS | Errno::PERM => "cannot be read",
-            Errno::LOOP | Errno::NOTDIR | Errno::NOTSUP | Errno::INVAL | Errno::XDEV => {
-                "changed while it was read"
+            Errno::ACCESS | Errno::PERM => "cannot be read".to_owned(),
+            Errno::LOOP | Errno::NOTDIR | Errno::NOTSUP | Errno::XDEV => {
+                "changed while it was read".to_owned()
             }
-            error => return Err(failed("open", path, error)),
+            error if is_exhausted(error) => return Err(failed("open", path, error)),
+            error => format!("cannot be read: {error}"),
         };
         match purpose {
             Purpose::Copy => self.left_out.add(place, path, reason),
@@ -180,14 +201,26 @@ impl<'a> FileReader<'a> {
             }
         };
         let target = match &batch.copy {
-            Some(copy) => {
-                let made = copy.create_file(name, 0o600);
-                Some(made.map_err(|error| failed("copy", path, error))?)
-            }
+            Some(copy) => match copy.create_file(name, 0o600) {
+                Err(error) if is_refused_name(error) => {
+                    self.found.left_out.add(place, path, refused_name(error));
+                    return Ok(());
+                }
+                made => Some(made.map_err(|error| failed("copy", path, error))?),
+            },
             None => None,
         };
-        let Some(ingested) = self.ingest(&file, &stat, target.as_ref(), path)? else {
-            return Ok(());
+        let ingested = match self.ingest(&file, &stat, target.as_ref(), path)? {
+            Content::Read(ingested) => ingested,
+            Content::TooLarge => return Ok(()),
+            Content::Unreadable(error) => {
+                if let Some(copy) = &batch.copy {
+                    let removed = copy.remove_file(name);
+                    removed.map_err(|error| failed("copy", path, error))?;
+                }
+                let purpose = self.shared.purpose;
+                return self.found.unreadable(purpose, place, path, error);
+            }
         };
         let mut mode = stat.st_mode;
         if let Some(target) = &target {
@@ -207,14 +240,13 @@ impl<'a> FileReader<'a> {
         Ok(())
     }
 
-    /// Reads the content; none where the file is recorded as too large.
     fn ingest(
         &mut self,
         file: &File,
         stat: &Stat,
         target: Option<&File>,
         path: &[u8],
-    ) -> Result<Option<Ingested>, Error> {
+    ) -> Result<Content, Error> {
         let cloned = target.filter(|target| self.clones_into(file, stat, target));
         let outputs = Outputs {
             copy: target.filter(|_| cloned.is_none()),
@@ -229,16 +261,20 @@ impl<'a> FileReader<'a> {
             &self.shared.budget,
             &mut self.buffer,
         ) {
-            Ok(ingested) => Ok(Some(ingested)),
+            Ok(ingested) => Ok(Content::Read(ingested)),
             Err(Stopped::Exceeded(exceeded)) => match self.shared.purpose {
                 Purpose::Copy | Purpose::Baseline => Err(too_large(exceeded, path)),
                 Purpose::Verification => {
                     let size = u64::try_from(stat.st_size).unwrap_or_default();
                     let entry = Entry::too_large(path, size);
                     self.found.entries.push((entry, None));
-                    Ok(None)
+                    Ok(Content::TooLarge)
                 }
             },
+            Err(Stopped::Unreadable(error)) => {
+                let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                Ok(Content::Unreadable(error))
+            }
             Err(Stopped::Io(source)) => Err(Error::Scan {
                 action: if target.is_some() { "copy" } else { "read" },
                 path: path_of(path).to_owned(),
@@ -274,6 +310,35 @@ fn timespec(seconds: i64, nanoseconds: u64) -> Timespec {
     Timespec {
         tv_sec: seconds,
         tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
+    }
+}
+
+/// Whether the process or the disk has run out of something, which every other name would meet too.
+pub(crate) fn is_exhausted(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::ROFS
+    )
+}
+
+/// Whether a file system refuses one name or one link target, and would take others.
+pub(crate) fn is_refused_name(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::NAMETOOLONG
+            | Errno::INVAL
+            | Errno::ILSEQ
+            | Errno::EXIST
+            | Errno::PERM
+            | Errno::OPNOTSUPP
+    )
+}
+
+/// The reason for leaving out a name that the stage's file system refuses.
+pub(crate) fn refused_name(error: Errno) -> String {
+    match error {
+        Errno::EXIST => "has the same name as another one on the stage's file system".to_owned(),
+        error => format!("cannot be made on the stage's file system: {error}"),
     }
 }
 

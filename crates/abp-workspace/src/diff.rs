@@ -30,24 +30,18 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn of_file(entry: &Entry, bytes: Option<Vec<u8>>) -> Self {
-        Self {
-            mode: if entry.mode() & 0o100 == 0 {
-                "100644"
-            } else {
-                "100755"
-            },
-            is_link: false,
+    /// A file with its content, or a link; none for kinds that git does not store.
+    pub(crate) fn of(entry: &Entry, content: Option<Vec<u8>>) -> Option<Self> {
+        let (mode, bytes) = match entry.kind() {
+            FileKind::File if entry.mode() & 0o100 == 0 => ("100644", content),
+            FileKind::File => ("100755", content),
+            FileKind::Symlink => ("120000", Some(entry.target_bytes().to_vec())),
+            FileKind::Directory | FileKind::Special(_) => return None,
+        };
+        Some(Self {
+            mode,
+            is_link: entry.kind() == FileKind::Symlink,
             bytes,
-        }
-    }
-
-    /// None for what git does not store.
-    pub(crate) fn of_link(entry: &Entry) -> Option<Self> {
-        (entry.kind() == FileKind::Symlink).then(|| Self {
-            mode: "120000",
-            is_link: true,
-            bytes: Some(entry.target_bytes().to_vec()),
         })
     }
 }

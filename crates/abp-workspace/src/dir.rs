@@ -1,5 +1,7 @@
-//! Directories as handles: every step from one name to the next goes through these, and none of
-//! them follows a link or leaves the directory it starts from.
+//! Directories as handles.
+//!
+//! Every step from one name to the next is an `openat2` beneath an open directory, which follows no
+//! link and cannot leave the directory it starts from. Paths are never checked as text first.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
 
 /// The bytes of directory entries read per call.
@@ -22,6 +24,8 @@ const OPEN_ATTEMPTS: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
+    /// How names beneath it are resolved; directories opened beneath it inherit this.
+    resolve: ResolveFlags,
 }
 
 /// A name in a directory and what it was when the directory was read.
@@ -31,11 +35,11 @@ pub(crate) struct Named {
     pub(crate) file_type: FileType,
 }
 
-/// Tells two files apart whatever their names.
+/// The identity of a file, whatever its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
-    device: u64,
-    inode: u64,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 impl FileId {
@@ -48,11 +52,35 @@ impl FileId {
 }
 
 impl Dir {
-    /// Opens a directory the operator named, links and all.
+    /// Opens a directory the operator named, following links.
     pub(crate) fn open_operator_path(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::open_named(path, OFlags::empty())
+    }
+
+    /// Opens a directory of the host's own; the last component of the path must not be a link.
+    pub(crate) fn open_own_path(path: &Path) -> Result<Self> {
+        Self::open_named(path, OFlags::NOFOLLOW)
+    }
+
+    fn open_named(path: &Path, flags: OFlags) -> Result<Self> {
+        let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { fd })
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        Ok(Self { fd, resolve })
+    }
+
+    /// Refuses with `EXDEV` to enter a mount point from here on, bind mounts included.
+    pub(crate) fn within_one_mount(mut self) -> Self {
+        self.resolve |= ResolveFlags::NO_XDEV;
+        self
+    }
+
+    fn beneath(&self, fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            resolve: self.resolve,
+        }
     }
 
     /// Opens a directory beneath this one; the path may have any number of components.
@@ -63,10 +91,12 @@ impl Dir {
         let mut rest = rest;
         while let Some(path) = rest {
             let (piece, behind) = first_piece(path);
-            opened = Self { fd: opened }.open_beneath(piece, flags, Mode::empty())?;
+            opened = self
+                .beneath(opened)
+                .open_beneath(piece, flags, Mode::empty())?;
             rest = behind;
         }
-        Ok(Self { fd: opened })
+        Ok(self.beneath(opened))
     }
 
     /// Opens the directory that holds `path`, and names the last component.
@@ -193,6 +223,21 @@ impl Dir {
         rustix::fs::renameat(self, from, to_dir, to)
     }
 
+    /// Renames to a name that must be free.
+    pub(crate) fn rename_to_free(&self, from: &[u8], to_dir: &Self, to: &[u8]) -> Result<()> {
+        rustix::fs::renameat_with(self, from, to_dir, to, RenameFlags::NOREPLACE)
+    }
+
+    /// Swaps two names in one step.
+    pub(crate) fn exchange(&self, name: &[u8], other_dir: &Self, other: &[u8]) -> Result<()> {
+        rustix::fs::renameat_with(self, name, other_dir, other, RenameFlags::EXCHANGE)
+    }
+
+    /// Writes the directory's names to the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.fd)
+    }
+
     pub(crate) fn remove_file(&self, name: &[u8]) -> Result<()> {
         rustix::fs::unlinkat(self, name, AtFlags::empty())
     }
@@ -212,8 +257,7 @@ impl Dir {
     }
 
     fn open_beneath(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        let resolve =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let resolve = self.resolve;
         let mut attempt = 0;
         loop {
             let opened = rustix::fs::openat2(self, path, flags | OFlags::CLOEXEC, mode, resolve);

@@ -42,16 +42,47 @@ pub enum Error {
         /// The stage.
         path: PathBuf,
     },
-    /// What a stage keeps about itself cannot be used.
-    #[error("record of stage {} cannot be used: {reason}", path.display())]
-    StageDamaged {
-        /// The stage.
+    /// The stage or its tree was moved away, and something else has its name.
+    #[error("stage {} was moved or replaced during the run", path.display())]
+    StageReplaced {
+        /// The stage or its tree.
         path: PathBuf,
-        /// Why.
+    },
+    /// A file of the stage is not the one that was verified at the end of the run.
+    #[error(
+        "{} was changed in the stage after the end of the run; discard the result or run again",
+        display_path(path)
+    )]
+    StageChanged {
+        /// The path relative to the root.
+        path: PathBuf,
+    },
+    /// The source is not the directory the run was started on.
+    #[error("source {} was replaced since the run started: {reason}", path.display())]
+    SourceReplaced {
+        /// The source.
+        path: PathBuf,
+        /// The difference.
         reason: &'static str,
     },
-    /// Another run works in place on the same directory.
-    #[error("another run works in {}", root.display())]
+    /// A stored document cannot be used.
+    #[error("{what} cannot be read: {reason}")]
+    Document {
+        /// The kind of document.
+        what: &'static str,
+        /// The first thing that is wrong with it.
+        reason: String,
+    },
+    /// A run changed more paths than a change set can name.
+    #[error("run changed {count} paths, more than a change set of {max} paths can hold")]
+    TooManyChanges {
+        /// The number of changed paths.
+        count: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// Another run works in place on the same directory, or another process applies to it.
+    #[error("another run or application works in {}; try again when it is over", root.display())]
     Busy {
         /// The directory.
         root: PathBuf,
@@ -166,22 +197,41 @@ pub enum Error {
         /// The links, relative to the root.
         paths: Vec<PathBuf>,
     },
-    /// Applying stopped in the middle.
+    /// A selected path is not among the changes that can be applied.
+    #[error("cannot apply {}: {reason}", display_path(path))]
+    UnknownChange {
+        /// The path as it was selected.
+        path: PathBuf,
+        /// Why it cannot be applied.
+        reason: &'static str,
+    },
+    /// A path lies on another file system than the root of the source; nothing was applied.
     #[error(
-        "applied {done} of {total} changes, then failed at {}",
+        "cannot apply {}: it is on another file system than the source",
         display_path(path)
     )]
-    ApplyIncomplete {
-        /// Changes that were made.
-        done: usize,
-        /// Changes to make.
-        total: usize,
+    OtherDevice {
+        /// The path relative to the root.
+        path: PathBuf,
+    },
+    /// The source was saved between planning and committing; everything was rolled back.
+    #[error("source changed while changes were applied, nothing was applied: {}; apply again", listed(paths.iter().map(|path| display_path(path))))]
+    SourceChanged {
+        /// The paths with a save of the user.
+        paths: Vec<PathBuf>,
+    },
+    /// An application could be neither finished nor undone; the next command tries again.
+    #[error(
+        "application is unfinished at {}; free the path and run any command to finish it",
+        display_path(path)
+    )]
+    RecoveryNeeded {
         /// The path that failed.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
-    /// A stage could not be removed completely.
+    /// A stage could not be moved to the trash, or the trash not be emptied.
     #[error("cannot remove stage {}", path.display())]
     Remove {
         /// The stage.
@@ -200,9 +250,8 @@ impl Error {
             | Self::StageDirectory { .. }
             | Self::NoStage { .. }
             | Self::StageInUse { .. }
-            | Self::StageDamaged { .. }
             | Self::Busy { .. } => ErrorCode::WorkspaceInitFailed,
-            Self::Pattern { .. } => ErrorCode::ValidationFailed,
+            Self::Pattern { .. } | Self::UnknownChange { .. } => ErrorCode::ValidationFailed,
             Self::Gitignore { .. } | Self::TooLarge { .. } | Self::Scan { .. } => {
                 ErrorCode::WorkspaceStagingFailed
             }
@@ -212,16 +261,22 @@ impl Error {
             Self::Access { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ErrorCode::ExecutionPermissionDenied
             }
-            Self::Conflict { .. } => ErrorCode::WorkspaceConflict,
+            Self::Conflict { .. } | Self::SourceReplaced { .. } | Self::SourceChanged { .. } => {
+                ErrorCode::WorkspaceConflict
+            }
             Self::Unresolvable { .. }
             | Self::Access { .. }
             | Self::NotAFile { .. }
             | Self::FileTooLarge { .. }
             | Self::BaselineDamaged { .. }
             | Self::ChangedMeanwhile { .. }
-            | Self::ApplyIncomplete { .. }
+            | Self::StageReplaced { .. }
+            | Self::StageChanged { .. }
+            | Self::TooManyChanges { .. }
+            | Self::OtherDevice { .. }
+            | Self::RecoveryNeeded { .. }
             | Self::Remove { .. } => ErrorCode::ExecutionWorkspaceError,
-            Self::NotStaged => ErrorCode::Internal,
+            Self::NotStaged | Self::Document { .. } => ErrorCode::Internal,
         }
     }
 }

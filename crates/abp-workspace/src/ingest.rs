@@ -1,14 +1,15 @@
-//! Reads a file once: hashed, and on the way copied and packed where asked, so that the hash is
-//! that of the bytes that were copied whatever happens to the file meanwhile.
+//! Reads a file once, and hashes, copies and packs it on the way, so that the hash is that of the
+//! bytes that were copied, even where the file changes meanwhile.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rustix::fs::{SeekFrom, Stat};
 use sha2::{Digest, Sha256};
 
-use crate::limits::{Budget, Exceeded};
+use crate::limits::{Budget, Exceeded, StageLimits};
 use crate::pack::{MAX_PACKED_BYTES, PackWriter, Place};
 
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
@@ -26,8 +27,11 @@ pub(crate) struct Ingested {
     pub(crate) packed_at: Option<Place>,
 }
 
-/// Why reading stopped.
+/// Why a file was not read to its end.
 pub(crate) enum Stopped {
+    /// The file itself cannot be read, which concerns no other file.
+    Unreadable(io::Error),
+    /// A copy cannot be written.
     Io(io::Error),
     Exceeded(Exceeded),
 }
@@ -35,12 +39,6 @@ pub(crate) enum Stopped {
 impl From<io::Error> for Stopped {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
-    }
-}
-
-impl From<rustix::io::Errno> for Stopped {
-    fn from(error: rustix::io::Errno) -> Self {
-        Self::Io(error.into())
     }
 }
 
@@ -75,10 +73,17 @@ pub(crate) fn ingest(
         hasher: Sha256::new(),
         offset: 0,
     };
-    if allocated < expected {
-        pass.read_sparse(expected, buffer)?;
+    let read = if allocated < expected {
+        pass.read_sparse(expected, buffer)
     } else {
-        pass.read_until(u64::MAX, expected, buffer)?;
+        pass.read_until(u64::MAX, expected, buffer)
+    };
+    if let Err(stopped) = read {
+        if let (Stopped::Unreadable(_), Some(pack), Some(place)) = (&stopped, pass.pack, packed_at)
+        {
+            pack.truncate(place.at)?;
+        }
+        return Err(stopped);
     }
     let size = pass.offset;
     let sha256 = pass.hasher.finalize().into();
@@ -95,6 +100,26 @@ pub(crate) fn ingest(
         sha256,
         packed_at,
     })
+}
+
+/// Reads a file to its end without any budget, into a copy where one is given: its size and hash.
+pub(crate) fn read_through(
+    file: &File,
+    stat: &Stat,
+    copy: Option<&File>,
+    buffer: &mut [u8],
+) -> io::Result<(u64, [u8; 32])> {
+    let unlimited = StageLimits {
+        max_files: u64::MAX,
+        max_bytes: u64::MAX,
+        max_depth: u32::MAX,
+    };
+    let budget = Budget::new(unlimited, u64::MAX, Arc::default());
+    match ingest(file, stat, Outputs { copy, pack: None }, &budget, buffer) {
+        Ok(ingested) => Ok((ingested.size, ingested.sha256)),
+        Err(Stopped::Io(error) | Stopped::Unreadable(error)) => Err(error),
+        Err(Stopped::Exceeded(exceeded)) => Err(io::Error::other(exceeded.limit)),
+    }
 }
 
 struct Pass<'a> {
@@ -117,7 +142,7 @@ impl Pass<'_> {
             let part = buffer.get_mut(..room).unwrap_or_default();
             let count = match self.file.read_at(part, self.offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                read => read?,
+                read => read.map_err(Stopped::Unreadable)?,
             };
             let Some(bytes) = part.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
@@ -141,7 +166,7 @@ impl Pass<'_> {
             let data = match rustix::fs::seek(self.file, SeekFrom::Data(self.offset)) {
                 Ok(data) => data.min(expected),
                 Err(rustix::io::Errno::NXIO) => expected,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Stopped::Unreadable(error.into())),
             };
             buffer.fill(0);
             while self.offset < data {
@@ -153,7 +178,9 @@ impl Pass<'_> {
                 self.keep(zeros)?;
             }
             if data < expected {
-                let hole = rustix::fs::seek(self.file, SeekFrom::Hole(data))?.min(expected);
+                let hole = rustix::fs::seek(self.file, SeekFrom::Hole(data))
+                    .map_err(|error| Stopped::Unreadable(error.into()))?
+                    .min(expected);
                 let before = self.offset;
                 self.read_until(hole, u64::MAX, buffer)?;
                 if self.offset == before {

@@ -1,27 +1,32 @@
 //! Prepares workspaces: a staged copy, or the source in place.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use abp_core::{WorkspaceMode, WorkspaceSpec};
-use rustix::io::Errno;
+use abp_glob::GlobList;
 use uuid::Uuid;
 
 use crate::Error;
-use crate::dir::{Dir, path_of};
+use crate::application::claim;
+use crate::dir::Dir;
 use crate::git::{GitBaseline, GitLimits, make_baseline};
+use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
 use crate::notes::name_twins;
-use crate::pack::{Pack, PackWriter};
-use crate::prepared::{Baseline, Origin, PreparedWorkspace, bytes_of};
+use crate::pack::PackWriter;
+use crate::prepared::{Baseline, PreparedWorkspace};
 use crate::progress::StageProgress;
-use crate::record::{Head, Record};
 use crate::selection::{IgnoredFiles, Selection};
-use crate::stage::{self, Stage, StageInfo, TREE};
+use crate::source::SourceIdentity;
+use crate::stage::{self, ClaimedStage, Stage, StageInfo, TREE};
+use crate::trash::{self, TrashSweep};
 use crate::walk::{StateDir, Walker};
 
 /// Prepares the workspaces of runs.
@@ -72,13 +77,25 @@ impl WorkspaceManager {
         self
     }
 
-    /// Prepares the workspace of a run: copies the source, or takes it in place, and records what
-    /// it holds.
+    /// Prepares the workspace of a run: copies the source, or takes it in place, and records its
+    /// content.
+    ///
+    /// Names of the source that match `hidden` are not staged, whatever the specification includes.
+    /// They are listed as left out, count for their pattern in [`PreparedWorkspace::hidden`], and are
+    /// neither shown as deleted nor applied over. In place nothing can be hidden.
+    ///
+    /// A name that cannot be copied (unreadable, a link that cannot be followed, a name that the
+    /// stage's file system refuses) is left out with its reason.
     ///
     /// # Errors
     /// Fails where the root cannot be opened, another run works in it in place, a pattern is
-    /// invalid, a budget is exceeded or the disk fails. Nothing of the stage is left then.
-    pub fn prepare(&self, spec: &WorkspaceSpec, run_id: Uuid) -> Result<PreparedWorkspace, Error> {
+    /// invalid, a budget is exceeded or the disk is full. Nothing of the stage is left then.
+    pub fn prepare(
+        &self,
+        spec: &WorkspaceSpec,
+        run_id: Uuid,
+        hidden: &GlobList,
+    ) -> Result<PreparedWorkspace, Error> {
         let root = Path::new(&spec.root);
         let source =
             Dir::open_operator_path(root).map_err(|error| root_error(root, error.into()))?;
@@ -88,24 +105,15 @@ impl WorkspaceManager {
         let staged = spec.mode == WorkspaceMode::Staged;
         let selection = Selection::new(spec, ignored_files(staged))?;
         if !staged {
-            claim_in_place(&source, &source_path)?;
+            claim(&source, &source_path)?;
         }
+        let identity = SourceIdentity::of(&source, &source_path)
+            .map_err(|error| root_error(root, error.into()))?;
         let stage = Stage::create(&self.stages_dir, run_id)?;
-        match self.fill(&stage, spec.mode, &source, &source_path, selection) {
-            Ok((filled, copy)) => {
-                let (root_dir, origin) = match copy {
-                    Some(copy) => (
-                        copy,
-                        Origin::Staged {
-                            source: Some(source),
-                        },
-                    ),
-                    None => (source, Origin::InPlace),
-                };
-                Ok(self.workspace(stage, filled, (root_dir, origin), source_path))
-            }
+        match self.fill(&stage, spec.mode, &source, selection, hidden) {
+            Ok(filled) => Ok(self.workspace(stage, filled, source, identity)),
             Err(error) => {
-                if let Err(left) = stage.remove() {
+                if let Err(left) = stage.delete() {
                     tracing::warn!(target: "abp.workspace", error = %left, "half a stage could not be removed");
                 }
                 Err(error)
@@ -113,39 +121,28 @@ impl WorkspaceManager {
         }
     }
 
-    /// Takes up the stage of an earlier run: one that was kept, or one that a crash left.
-    ///
-    /// What it is compared with is what was recorded when the run started. Where the source is gone,
-    /// the changes can still be seen, but not applied.
+    /// Locks the stage of an earlier run, to apply or to discard it.
     ///
     /// # Errors
-    /// [`Error::NoStage`] where the run has none, [`Error::StageInUse`] where some process uses it,
-    /// [`Error::StageDamaged`] where its record is torn or foreign, [`Error::Busy`] where the run
-    /// worked in place and another one does now.
-    pub fn reopen(&self, run_id: Uuid) -> Result<PreparedWorkspace, Error> {
-        let stage = Stage::reopen(&self.stages_dir, run_id)?;
-        let record = stage.read_record()?;
-        let source_path = path_of(&record.head.source).to_owned();
-        let cannot_open = |error: Errno| root_error(&source_path, error.into());
-        let source = Dir::open_operator_path(&source_path);
-        let (root_dir, origin) = if record.head.staged {
-            let source = match source {
-                Err(Errno::NOENT | Errno::NOTDIR) => None,
-                opened => Some(opened.map_err(cannot_open)?),
-            };
-            (stage.open_tree()?, Origin::Staged { source })
-        } else {
-            let source = source.map_err(cannot_open)?;
-            claim_in_place(&source, &source_path)?;
-            (source, Origin::InPlace)
-        };
-        let ignored_files = ignored_files(record.head.staged);
-        let filled = Filled {
-            packs: stage.open_packs(record.packs)?,
-            selection: Selection::recorded(record.rules.clone(), ignored_files)?,
-            record,
-        };
-        Ok(self.workspace(stage, filled, (root_dir, origin), source_path))
+    /// [`Error::NoStage`] where the run has none, [`Error::StageInUse`] where a process uses it.
+    pub fn claim(&self, run_id: Uuid) -> Result<ClaimedStage, Error> {
+        Ok(ClaimedStage::new(Stage::reopen(&self.stages_dir, run_id)?))
+    }
+
+    /// Moves the stage of an earlier run to the trash.
+    ///
+    /// # Errors
+    /// As [`Self::claim`], and where it cannot be moved.
+    pub fn discard(&self, run_id: Uuid) -> Result<(), Error> {
+        self.claim(run_id)?.discard()
+    }
+
+    /// Deletes discarded stages until the time is over. Several processes may do so at once.
+    ///
+    /// # Errors
+    /// Fails where something cannot be deleted.
+    pub fn sweep_trash(&self, time: Duration) -> Result<TrashSweep, Error> {
+        trash::sweep(&self.stages_dir, time)
     }
 
     /// All stages there are, sorted by run.
@@ -156,13 +153,13 @@ impl WorkspaceManager {
         stage::list(&self.stages_dir)
     }
 
-    /// Removes the stages whose runs are gone, such as after a crash, and says how many. Stages in
-    /// use and stages kept on purpose stay, and so does everything that is no stage.
+    /// Moves to the trash the stages whose process is gone, such as after a crash, and returns how
+    /// many. Stages in use, stages of the runs to keep, and everything that is no stage stay.
     ///
     /// # Errors
-    /// Fails where the stages cannot be listed or one of them cannot be removed.
-    pub fn sweep(&self) -> Result<usize, Error> {
-        stage::sweep(&self.stages_dir)
+    /// Fails where the stages cannot be listed or one of them cannot be moved.
+    pub fn sweep(&self, keep: &BTreeSet<Uuid>) -> Result<usize, Error> {
+        stage::sweep(&self.stages_dir, |run_id| keep.contains(&run_id))
     }
 
     fn fill(
@@ -170,9 +167,9 @@ impl WorkspaceManager {
         stage: &Stage,
         mode: WorkspaceMode,
         source: &Dir,
-        source_path: &Path,
         selection: Selection,
-    ) -> Result<(Filled, Option<Dir>), Error> {
+        hidden: &GlobList,
+    ) -> Result<FilledStage, Error> {
         let packs = (0..readers()).map(|number| stage.create_pack(number));
         let packs = packs.collect::<Result<Vec<_>, _>>()?;
         let copy = match mode {
@@ -181,10 +178,13 @@ impl WorkspaceManager {
         };
         let progress = Arc::clone(&self.progress);
         let budget = Budget::new(self.limits, stage.free_space()?, progress);
-        let walked = Walker::new(source, StateDir::Ours)
+        let mut walker = Walker::new(source, StateDir::Own)
             .select(selection.clone())
-            .skip(stage.stages_id()?)
-            .record(budget, copy.as_ref(), packs)?;
+            .skip(stage.stages_id()?);
+        if copy.is_some() {
+            walker = walker.hide(hidden.clone());
+        }
+        let walked = walker.record(budget, copy.as_ref(), packs)?;
         let selection = walked.selection.unwrap_or(selection).frozen();
         let (entries, packed_at) = walked.entries.into_iter().unzip();
         let packs = walked.packs.into_iter().map(PackWriter::finish);
@@ -208,80 +208,67 @@ impl WorkspaceManager {
                 reason: "the run works in place".to_owned(),
             },
         };
-        let record = Record {
-            head: Head {
-                staged: copy.is_some(),
-                source: bytes_of(source_path).to_vec(),
-            },
-            rules: selection.rules().clone(),
-            left_out,
-            git,
-            manifest,
-            packed_at,
-            packs: packs.len() as u64,
-        };
-        stage.write_record(&record)?;
         tracing::debug!(
             target: "abp.workspace",
-            root = %source_path.display(),
+            stage = %stage.path.display(),
             staged = copy.is_some(),
-            files = record.manifest.files(),
-            bytes = record.manifest.bytes(),
-            left_out = record.left_out.count,
+            files = manifest.files(),
+            bytes = manifest.bytes(),
+            left_out = left_out.count,
             "workspace prepared"
         );
-        let filled = Filled {
-            packs,
-            selection,
-            record,
-        };
-        Ok((filled, copy))
+        Ok(FilledStage {
+            copy,
+            baseline: Baseline {
+                manifest,
+                packed_at,
+                packs,
+                selection,
+            },
+            left_out,
+            hidden: walked.hidden,
+            git,
+        })
     }
 
     fn workspace(
         &self,
         stage: Stage,
-        filled: Filled,
-        (root_dir, origin): (Dir, Origin),
-        source_path: PathBuf,
+        filled: FilledStage,
+        source_dir: Dir,
+        source: SourceIdentity,
     ) -> PreparedWorkspace {
-        let Filled {
-            packs,
-            selection,
-            record,
-        } = filled;
-        let root = if record.head.staged {
-            stage.path.join(TREE)
-        } else {
-            source_path.clone()
-        };
+        let is_staged = filled.copy.is_some();
         PreparedWorkspace {
-            root,
-            root_dir,
-            origin,
-            source_path,
-            stage,
-            baseline: Baseline {
-                manifest: record.manifest,
-                packed_at: record.packed_at,
-                packs,
-                selection,
+            root: if is_staged {
+                stage.path.join(TREE)
+            } else {
+                source.path().to_owned()
             },
-            left_out: record.left_out,
-            git: record.git,
+            root_dir: filled.copy.unwrap_or(source_dir),
+            is_staged,
+            source,
+            stage,
+            baseline: filled.baseline,
+            left_out: filled.left_out,
+            hidden: filled.hidden,
+            git: filled.git,
             limits: self.limits,
         }
     }
 }
 
-/// What a stage holds when it is complete.
-struct Filled {
-    packs: Vec<Pack>,
-    selection: Selection,
-    record: Record,
+/// A stage that is complete.
+struct FilledStage {
+    /// None where the run works in place.
+    copy: Option<Dir>,
+    baseline: Baseline,
+    left_out: LeftOutList,
+    hidden: Vec<u64>,
+    git: GitBaseline,
 }
 
-/// How many threads read files.
+/// The number of threads that read files.
 fn readers() -> u64 {
     const MOST: u64 = 8;
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
@@ -293,17 +280,6 @@ fn ignored_files(staged: bool) -> IgnoredFiles {
         IgnoredFiles::Leave
     } else {
         IgnoredFiles::Take
-    }
-}
-
-/// Held as long as the workspace; the lock goes with the handle.
-fn claim_in_place(source: &Dir, path: &Path) -> Result<(), Error> {
-    match stage::lock(source) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::Busy {
-            root: path.to_owned(),
-        }),
-        Err(error) => Err(root_error(path, error.into())),
     }
 }
 

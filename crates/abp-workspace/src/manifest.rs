@@ -1,8 +1,10 @@
-//! The content manifest: what a tree is, in a form that two moments can be compared by.
+//! The content manifest of a tree: every name with its kind, permissions and content hash, so that
+//! the tree at two moments can be compared.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use abp_core::PathState;
 use sha2::{Digest, Sha256};
 
 use crate::dir::path_of;
@@ -24,7 +26,7 @@ pub struct Entry {
     target: Vec<u8>,
 }
 
-/// What a name stands for.
+/// The kind of file behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -38,7 +40,7 @@ pub enum FileKind {
     Special(SpecialKind),
 }
 
-/// What has a name but no recorded content.
+/// The kind of a file whose content is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SpecialKind {
@@ -101,14 +103,23 @@ impl Entry {
         }
     }
 
-    /// An entry as it was recorded earlier.
+    /// The entry in the form of a receipt.
+    pub(crate) fn state(&self) -> PathState {
+        let has_content = matches!(self.kind, FileKind::File | FileKind::Symlink);
+        PathState {
+            kind: self.kind.name().to_owned(),
+            mode: format!("{:o}", self.mode),
+            sha256: has_content.then(|| hex(&self.sha256)),
+        }
+    }
+
+    /// An entry other than a link, as it was recorded earlier.
     pub(crate) fn recorded(
         path: &[u8],
         kind: FileKind,
         mode: u32,
         size: u64,
         sha256: [u8; 32],
-        target: &[u8],
     ) -> Self {
         Self {
             path: path.to_vec(),
@@ -116,8 +127,23 @@ impl Entry {
             mode,
             size,
             sha256,
-            target: target.to_vec(),
+            target: Vec::new(),
         }
+    }
+
+    /// The same file with other permission bits.
+    pub(crate) fn with_mode(mut self, mode: u32) -> Self {
+        self.mode = mode & 0o7777;
+        self
+    }
+
+    /// Whether two entries have the same kind and content, whatever their permissions.
+    pub(crate) fn has_content_of(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.size == other.size && self.sha256 == other.sha256
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
     }
 
     pub(crate) fn too_large(path: &[u8], size: u64) -> Self {
@@ -137,7 +163,7 @@ impl Entry {
         &self.path
     }
 
-    /// What it is.
+    /// The kind of file.
     #[must_use]
     pub const fn kind(&self) -> FileKind {
         self.kind
@@ -198,11 +224,27 @@ impl FileKind {
         Self::Special(SpecialKind::TooLarge),
     ];
 
-    pub(crate) fn from_tag(tag: [u8; 2]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    /// The kind's name in receipts and change sets.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::Symlink => "symlink",
+            Self::Special(SpecialKind::Device) => "device",
+            Self::Special(SpecialKind::Repository) => "repository",
+            Self::Special(SpecialKind::State) => "state",
+            Self::Special(SpecialKind::Unreadable) => "unreadable",
+            Self::Special(SpecialKind::TooDeep) => "too_deep",
+            Self::Special(SpecialKind::TooLarge) => "too_large",
+        }
     }
 
-    pub(crate) const fn tag(self) -> [u8; 2] {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    const fn tag(self) -> [u8; 2] {
         match self {
             Self::File => *b"f ",
             Self::Directory => *b"d ",
@@ -232,7 +274,11 @@ impl Manifest {
     /// The entry of a path.
     #[must_use]
     pub fn get(&self, path: &Path) -> Option<&Entry> {
-        self.index_of(path.as_os_str().as_encoded_bytes())
+        self.entry_at(path.as_os_str().as_encoded_bytes())
+    }
+
+    pub(crate) fn entry_at(&self, path: &[u8]) -> Option<&Entry> {
+        self.index_of(path)
             .and_then(|index| self.entries.get(index))
     }
 

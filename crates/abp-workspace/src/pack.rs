@@ -1,9 +1,11 @@
-//! The original bytes of every file, in files outside the agent's tree.
+//! The original bytes of every file, for the time of a run.
 //!
 //! A diff needs the old content, and neither the source (which may change during the run) nor the
-//! stage (which the agent changes) can be asked for it later. The pack is written in the same pass
-//! that copies and hashes, one after the other, which costs little; what is read back is checked
-//! against the manifest.
+//! stage (which the agent changes) has it later. The packs are written in the same pass that copies
+//! and hashes, which costs little, and bytes read back are checked against the manifest.
+//!
+//! A pack has no name: an agent cannot open it, and its space is free when the process ends. The
+//! threads of a walk each fill one, and which file's bytes go to which pack depends on their speed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};

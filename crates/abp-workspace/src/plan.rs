@@ -1,45 +1,49 @@
-//! What has to be done in the source for each change of a run: three-way, between what the run
-//! started with, what it made of it, and what the source is by now. Nothing is written here.
+//! Plans an application three-way: between the entry a run started with, the entry it made, and the
+//! source as it is by now. Nothing is written here, and only changed paths are looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::apply::{failed, read};
-use crate::changes::Difference;
+use crate::change_set::{ChangeSet, ChangedPath, ancestors, image_of, stage_content};
+use crate::choice::becomes_directory;
 use crate::conflict::{Conflict, ConflictReason};
-use crate::content;
 use crate::dir::{Dir, path_of};
-use crate::ingest::BUFFER_BYTES;
-use crate::manifest::{Entry, FileKind, Manifest};
+use crate::ingest::{BUFFER_BYTES, read_through};
+use crate::journal::{JournalStep, Owner};
+use crate::manifest::{Entry, FileKind};
 use crate::merge::{self, Merged, merge};
-use crate::prepared::{Baseline, read_limited};
+use crate::prepared::{read_limited, split};
+use crate::resolve::{Landing, land};
 use crate::selection::push_component;
 use crate::walk::REPOSITORY;
 
-/// What is to be done at a path.
+/// A step of an application, where its content comes from, and the source's file that it was
+/// planned for.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// Nothing: the source is already so.
-    Nothing,
-    /// What the run made takes its place, a file with these permission bits.
-    Take { mode: u32 },
-    /// Only the permission bits change.
-    SetMode { mode: u32 },
-    /// A file gets content that neither side has alone.
-    Write { bytes: Vec<u8>, mode: u32 },
+pub(crate) struct PlannedStep {
+    pub(crate) step: JournalStep,
+    pub(crate) content: NewContent,
+    stamp: Option<Stamp>,
 }
 
-/// A change, what it means for the source, and what was there when that was decided.
+/// The origin of a new file's bytes.
 #[derive(Debug)]
-pub(crate) struct Planned<'a> {
-    pub(crate) difference: Difference<'a>,
-    pub(crate) step: Step,
-    seen: Option<Stamp>,
+pub(crate) enum NewContent {
+    /// It has none that has to be copied: it is a link, a directory, a removal or a change of mode.
+    None,
+    /// The file of the stage that the change set describes so.
+    Staged(Entry),
+    /// Both changes to a text, merged.
+    Merged(Vec<u8>),
 }
 
-/// Tells whether something was changed since it was looked at. A directory is taken for unchanged
-/// whatever names come and go in it.
+/// The cheap part of a file's identity, by which a change after planning is seen. A directory is
+/// taken for unchanged whatever names come and go in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -68,75 +72,105 @@ impl Stamp {
     }
 }
 
-/// Decides about every touched path.
+/// Plans the chosen changes, sorted by path. A change that the source already has needs no step.
 ///
 /// # Errors
-/// [`Error::Conflict`] with everything that stands in the way.
-pub(crate) fn plan<'a>(
+/// [`Error::Conflict`] with everything that stands in the way, [`Error::UnsafeLinks`] for links that
+/// lead out, [`Error::OtherDevice`] for paths that cannot be renamed to.
+pub(crate) fn plan<I: Fn(&[u8; 32]) -> Option<Vec<u8>>>(
     stage: &Dir,
     source: &Dir,
-    baseline: &Baseline,
-    touched: &[Difference<'a>],
-) -> Result<Vec<Planned<'a>>, Error> {
+    set: &ChangeSet,
+    chosen: &[&ChangedPath],
+    images: I,
+) -> Result<Vec<PlannedStep>, Error> {
+    check_links(stage, source, chosen)?;
+    let device = source
+        .stat_self()
+        .map_err(|error| unreadable(b".", error))?;
     let mut planner = Planner {
         stage,
         source,
-        baseline,
-        touched,
+        set,
+        images,
+        device: device.st_dev,
         buffer: vec![0; BUFFER_BYTES],
     };
-    let (mut planned, mut conflicts) = (Vec::with_capacity(touched.len()), Vec::new());
-    for difference in touched {
-        match planner.decide(difference)? {
-            Ok((step, seen)) => planned.push(Planned {
-                difference: *difference,
-                step,
-                seen,
-            }),
+    let (mut steps, mut conflicts) = (BTreeMap::new(), Vec::new());
+    for change in chosen {
+        match planner.decide(change)? {
+            Ok(Some(planned)) => drop(steps.insert(planned.step.path.clone(), planned)),
+            Ok(None) => {}
             Err(reason) => conflicts.push(Conflict {
-                path: path_of(difference.path()).to_owned(),
+                path: change.path().to_owned(),
                 reason,
             }),
         }
     }
-    if conflicts.is_empty() {
-        Ok(planned)
-    } else {
-        Err(Error::Conflict { conflicts })
+    if !conflicts.is_empty() {
+        return Err(Error::Conflict { conflicts });
     }
+    planner.add_directories(&mut steps)?;
+    Ok(steps.into_values().collect())
 }
 
-/// Makes sure that the source still is what the plan was made for.
-pub(crate) fn check_unchanged(source: &Dir, planned: &[Planned<'_>]) -> Result<(), Error> {
-    for step in planned {
-        let path = step.difference.path();
+/// Makes sure that the source still is the one that was planned for.
+pub(crate) fn check_unchanged(source: &Dir, planned: &[PlannedStep]) -> Result<(), Error> {
+    let mut changed = Vec::new();
+    for planned in planned {
+        let path = planned.step.path.as_slice();
         let now = match source.open_parent(path) {
             Ok((parent, name)) => parent
                 .stat_if_exists(name)
                 .map_err(|error| unreadable(path, error))?,
             Err(_) => None,
         };
-        if now.as_ref().map(Stamp::of) != step.seen {
-            return Err(Error::ChangedMeanwhile {
-                path: path_of(path).to_owned(),
-            });
+        if now.as_ref().map(Stamp::of) != planned.stamp {
+            changed.push(path_of(path).to_owned());
         }
     }
-    Ok(())
+    if changed.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::SourceChanged { paths: changed })
+    }
 }
 
-struct Planner<'a, 'b> {
+/// Refuses links of the run that lead out of the workspace, in the stage or in the source.
+fn check_links(stage: &Dir, source: &Dir, chosen: &[&ChangedPath]) -> Result<(), Error> {
+    let mut paths = Vec::new();
+    for entry in chosen.iter().filter_map(|change| change.after.as_ref()) {
+        if entry.kind() != FileKind::Symlink {
+            continue;
+        }
+        let (directory, _) = split(entry.path_bytes());
+        let landing = |root| land(root, None, directory, entry.target_bytes());
+        // In the source, a link that was never staged may be on the way.
+        let leaves_source = matches!(landing(source), Ok(Landing::Outside));
+        if leaves_source || !matches!(landing(stage), Ok(Landing::Inside(_))) {
+            paths.push(entry.path().to_owned());
+        }
+    }
+    if paths.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::UnsafeLinks { paths })
+    }
+}
+
+struct Planner<'a, I> {
     stage: &'a Dir,
     source: &'a Dir,
-    baseline: &'a Baseline,
-    touched: &'a [Difference<'b>],
+    set: &'a ChangeSet,
+    images: I,
+    device: u64,
     buffer: Vec<u8>,
 }
 
-/// A step, or why there is none.
-type Decision = Result<Step, ConflictReason>;
+/// A step, none where the source needs none, or the reason why there cannot be one.
+type Decision = Result<Option<PlannedStep>, ConflictReason>;
 
-/// Something in the source.
+/// A file, link or directory in the source.
 struct Found<'a> {
     parent: Dir,
     name: &'a [u8],
@@ -148,112 +182,134 @@ impl Found<'_> {
     fn mode(&self) -> u32 {
         self.stat.st_mode & 0o777
     }
+
+    /// Its image, where its content is that of `entry`.
+    fn image(&self, entry: &Entry) -> Entry {
+        let mode = self.stat.st_mode & 0o7777;
+        match entry.kind() {
+            FileKind::Symlink => entry.clone(),
+            _ => entry.clone().with_mode(mode),
+        }
+    }
+
+    /// The step from this to `after`.
+    fn step(&self, before: Entry, after: Option<Entry>, content: NewContent) -> PlannedStep {
+        let owner = before.is_directory().then_some(Owner {
+            user: self.stat.st_uid,
+            group: self.stat.st_gid,
+        });
+        PlannedStep {
+            step: JournalStep {
+                path: before.path_bytes().to_vec(),
+                before: Some(before),
+                after,
+                owner,
+            },
+            content,
+            stamp: Some(Stamp::of(&self.stat)),
+        }
+    }
 }
 
-impl Planner<'_, '_> {
-    fn decide(
-        &mut self,
-        difference: &Difference<'_>,
-    ) -> Result<Result<(Step, Option<Stamp>), ConflictReason>, Error> {
-        let path = difference.path();
+impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
+    fn decide(&mut self, change: &ChangedPath) -> Result<Decision, Error> {
+        let path = change.path_bytes();
         let mut components = path.split(|&byte| byte == b'/');
-        if difference.after.is_some()
+        if change.after.is_some()
             && components.any(|component| component.eq_ignore_ascii_case(REPOSITORY))
         {
             return Ok(Err(ConflictReason::Repository));
         }
-        let nothing_there = match (difference.before, difference.after) {
-            (None, Some(after)) => Ok(Step::Take {
-                mode: after.mode() & 0o777,
-            }),
-            (_, None) => Ok(Step::Nothing),
-            (Some(_), Some(_)) => Err(ConflictReason::Missing),
-        };
         let (parent, name) = match self.source.open_parent(path) {
             Ok(opened) => opened,
-            Err(Errno::NOENT) => return Ok(nothing_there.map(|step| (step, None))),
+            Err(Errno::NOENT) => return Ok(without_source(change)),
             // A file or a link is on the way, which is right only where the run puts a directory in
             // its place.
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let blocked = difference.after.is_some() && !self.becomes_directory(path);
-                let decision = if blocked {
-                    Err(ConflictReason::Parent)
+                let expected = ancestors(path).any(|above| becomes_directory(self.set, above));
+                return Ok(if change.after.is_none() || expected {
+                    without_source(change)
                 } else {
-                    nothing_there
-                };
-                return Ok(decision.map(|step| (step, None)));
+                    Err(ConflictReason::Parent)
+                });
             }
             Err(error) => return Err(unreadable(path, error)),
         };
+        self.check_device(
+            path,
+            &parent
+                .stat_self()
+                .map_err(|error| unreadable(path, error))?,
+        )?;
         let stat = parent.stat_if_exists(name);
         let Some(stat) = stat.map_err(|error| unreadable(path, error))? else {
-            return Ok(nothing_there.map(|step| (step, None)));
+            return Ok(without_source(change));
         };
+        self.check_device(path, &stat)?;
         let found = Found {
             parent,
             name,
             stat,
             file_type: FileType::from_raw_mode(stat.st_mode),
         };
-        let decision = self.against(difference, &found)?;
-        Ok(decision.map(|step| (step, Some(Stamp::of(&stat)))))
+        self.decide_against(change, &found)
+    }
+
+    /// A name can only be changed on the file system that has the holding directory.
+    fn check_device(&self, path: &[u8], stat: &Stat) -> Result<(), Error> {
+        if stat.st_dev == self.device {
+            return Ok(());
+        }
+        Err(unreadable(path, Errno::XDEV))
     }
 
     /// Decides where the source has something.
-    fn against(
+    fn decide_against(
         &mut self,
-        difference: &Difference<'_>,
+        change: &ChangedPath,
         found: &Found<'_>,
     ) -> Result<Decision, Error> {
         use FileKind::{Directory, File};
-        let take = |after: &Entry| Step::Take {
-            mode: after.mode() & 0o777,
-        };
-        Ok(match (difference.before, difference.after) {
-            (None, None) => Ok(Step::Nothing),
+        Ok(match (&change.before, &change.after) {
+            (None, None) => Ok(None),
             (None, Some(after)) => {
                 if self.is(after, found)? {
-                    Ok(Step::Nothing)
+                    Ok(None)
                 } else {
                     Err(ConflictReason::Appeared)
                 }
             }
             (Some(before), None) => {
                 if self.is(before, found)? {
-                    Ok(Step::Take { mode: 0 })
+                    let image = found.image(before);
+                    Ok(Some(found.step(image, None, NewContent::None)))
                 } else {
                     Err(ConflictReason::Changed)
                 }
             }
             (Some(before), Some(after)) => match (before.kind(), after.kind()) {
-                (File, File) if found.file_type.is_file() => self.file(before, after, found)?,
-                (Directory, Directory) if found.file_type.is_dir() => {
-                    merged_mode(before, after, found).map(|mode| {
-                        if mode == found.mode() {
-                            Step::Nothing
-                        } else {
-                            Step::SetMode { mode }
-                        }
-                    })
+                (File, File) if found.file_type.is_file() => {
+                    self.decide_file(before, after, found)?
                 }
-                _ if self.is(after, found)? => Ok(Step::Nothing),
+                (Directory, Directory) if found.file_type.is_dir() => {
+                    decide_directory(before, after, found)
+                }
+                _ if self.is(after, found)? => Ok(None),
                 (Directory, _) if found.file_type.is_dir() => {
-                    let path = before.path_bytes();
-                    let manifest = &self.baseline.manifest;
-                    if holds_nothing_else(&found.parent, found.name, path, manifest)? {
-                        Ok(take(after))
+                    if self.holds_nothing_else(&found.parent, found.name, before.path_bytes())? {
+                        Ok(Some(replacing(before, after, found)))
                     } else {
                         Err(ConflictReason::NotStaged)
                     }
                 }
-                _ if self.is(before, found)? => Ok(take(after)),
+                _ if self.is(before, found)? => Ok(Some(replacing(before, after, found))),
                 _ => Err(ConflictReason::Changed),
             },
         })
     }
 
-    /// A file that was one at the start, is one in the stage and is one in the source.
-    fn file(
+    /// Decides about a file that was one at the start, is one in the stage and is one in the source.
+    fn decide_file(
         &mut self,
         before: &Entry,
         after: &Entry,
@@ -263,34 +319,61 @@ impl Planner<'_, '_> {
             Ok(mode) => mode,
             Err(reason) => return Ok(Err(reason)),
         };
-        let content_stays = before.sha256() == after.sha256() || self.has_content(after, found)?;
+        let content_stays = before.has_content_of(after) || self.has_content(after, found)?;
         if content_stays {
-            return Ok(Ok(if mode == found.mode() {
-                Step::Nothing
-            } else {
-                Step::SetMode { mode }
-            }));
+            if mode == found.mode() {
+                return Ok(Ok(None));
+            }
+            let path = before.path_bytes();
+            let (file, stat) = open_found(found, path)?;
+            let (size, sha256) = read_through(&file, &stat, None, &mut self.buffer)
+                .map_err(|error| failed("compare", path, error))?;
+            let image = Entry::file(path, found.stat.st_mode, size, sha256);
+            let changed = image.clone().with_mode(mode);
+            return Ok(Ok(Some(found.step(image, Some(changed), NewContent::None))));
         }
+        let changed = after.clone().with_mode(mode);
         if self.has_content(before, found)? {
-            return Ok(Ok(Step::Take { mode }));
+            let content = NewContent::Staged(after.clone());
+            let image = found.image(before);
+            return Ok(Ok(Some(found.step(image, Some(changed), content))));
         }
+        self.merge_file(before, &changed, found)
+    }
+
+    /// Merges by lines a file that the source and the run both changed.
+    fn merge_file(
+        &self,
+        before: &Entry,
+        after: &Entry,
+        found: &Found<'_>,
+    ) -> Result<Decision, Error> {
         let size = u64::try_from(found.stat.st_size).unwrap_or(u64::MAX);
-        if [size, before.size(), after.size()]
-            .iter()
-            .any(|&size| size > merge::MAX_BYTES)
-        {
+        let sizes = [size, before.size(), after.size()];
+        if sizes.iter().any(|&size| size > merge::MAX_BYTES) {
             return Ok(Err(ConflictReason::Content));
         }
-        let original = content::original(self.baseline, before)?;
-        let theirs = content::current(self.stage, after)?;
+        let original = image_of(before, &self.images)?;
+        let theirs = stage_content(self.stage, after)?;
         let (Some(original), Some(theirs)) = (original, theirs) else {
             return Ok(Err(ConflictReason::Content));
         };
-        let opened = found.parent.open_file(found.name);
-        let (file, stat) = opened.map_err(|error| unreadable(before.path_bytes(), error))?;
+        let path = before.path_bytes();
+        let (file, stat) = open_found(found, path)?;
         let ours = read_limited(file, &stat, before.path(), merge::MAX_BYTES)?;
         Ok(match merge(&original, &ours, &theirs) {
-            Merged::Clean(bytes) => Ok(Step::Write { bytes, mode }),
+            Merged::Clean(bytes) => {
+                let entry = |bytes: &[u8], mode| {
+                    Entry::file(path, mode, bytes.len() as u64, Sha256::digest(bytes).into())
+                };
+                let image = entry(&ours, found.stat.st_mode);
+                let merged = entry(&bytes, after.mode());
+                Ok(Some(found.step(
+                    image,
+                    Some(merged),
+                    NewContent::Merged(bytes),
+                )))
+            }
             Merged::Conflicts(lines) => Err(ConflictReason::Lines { lines }),
             Merged::NotText => Err(ConflictReason::Content),
         })
@@ -330,27 +413,111 @@ impl Planner<'_, '_> {
         if u64::try_from(stat.st_size).ok() != Some(entry.size()) {
             return Ok(false);
         }
-        let found = read(&file, &stat, None, path, &mut self.buffer)?;
+        let found = read_through(&file, &stat, None, &mut self.buffer)
+            .map_err(|error| failed("compare", path, error))?;
         Ok(found == (entry.size(), *entry.sha256()))
     }
 
-    /// Whether a directory above `path` takes the place of something else.
-    fn becomes_directory(&self, path: &[u8]) -> bool {
-        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-        slashes.filter_map(|(at, _)| path.get(..at)).any(|above| {
-            let touched = self.touched;
-            let found = touched.binary_search_by(|difference| difference.path().cmp(above));
-            found
-                .ok()
-                .and_then(|index| touched.get(index))
-                .is_some_and(|difference| {
-                    let kind = |entry: Option<&Entry>| entry.map(Entry::kind);
-                    difference.before.is_some()
-                        && kind(difference.before) != Some(FileKind::Directory)
-                        && kind(difference.after) == Some(FileKind::Directory)
-                })
-        })
+    /// Whether a directory holds only files that were staged from it, so that it can be removed.
+    fn holds_nothing_else(&self, parent: &Dir, name: &[u8], path: &[u8]) -> Result<bool, Error> {
+        let unreadable = |error| unreadable(path, error);
+        let dir = parent.open_dir(name).map_err(unreadable)?;
+        for entry in dir.entries().map_err(unreadable)? {
+            let mut beneath = path.to_vec();
+            push_component(&mut beneath, &entry.name);
+            let known = self.set.find(&beneath);
+            let is_staged = known.is_some_and(|change| change.before.is_some());
+            if !is_staged
+                || (entry.file_type.is_dir()
+                    && !self.holds_nothing_else(&dir, &entry.name, &beneath)?)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
+
+    /// Adds a step for every directory that has to be there before something can be put into it.
+    fn add_directories(&self, steps: &mut BTreeMap<Vec<u8>, PlannedStep>) -> Result<(), Error> {
+        let mut present = BTreeSet::new();
+        let paths: Vec<Vec<u8>> = steps
+            .values()
+            .filter(|planned| planned.step.after.is_some())
+            .map(|planned| planned.step.path.clone())
+            .collect();
+        for above in paths.iter().flat_map(|path| ancestors(path)) {
+            if steps.contains_key(above) || !present.insert(above.to_vec()) {
+                continue;
+            }
+            let stat = match self.source.open_dir(above) {
+                Ok(dir) => dir.stat_self().map_err(|error| unreadable(above, error))?,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                    let made = Entry::directory(above, self.set.directory_mode(above));
+                    steps.insert(above.to_vec(), creating(made, NewContent::None));
+                    continue;
+                }
+                Err(error) => return Err(unreadable(above, error)),
+            };
+            self.check_device(above, &stat)?;
+        }
+        Ok(())
+    }
+}
+
+/// Decides where the source has nothing at the path.
+fn without_source(change: &ChangedPath) -> Decision {
+    match (&change.before, &change.after) {
+        (None, Some(after)) => {
+            let content = match after.kind() {
+                FileKind::File => NewContent::Staged(after.clone()),
+                _ => NewContent::None,
+            };
+            Ok(Some(creating(without_set_id(after), content)))
+        }
+        (_, None) => Ok(None),
+        (Some(_), Some(_)) => Err(ConflictReason::Missing),
+    }
+}
+
+fn decide_directory(before: &Entry, after: &Entry, found: &Found<'_>) -> Decision {
+    let mode = merged_mode(before, after, found)?;
+    if mode == found.mode() {
+        return Ok(None);
+    }
+    // The set-id bits of a directory are no permission: they hand its group on.
+    let changed = after
+        .clone()
+        .with_mode(mode | (found.stat.st_mode & 0o7000));
+    let image = found.image(before);
+    Ok(Some(found.step(image, Some(changed), NewContent::None)))
+}
+
+/// The step to an entry of another kind or, for a link, with another target.
+fn replacing(before: &Entry, after: &Entry, found: &Found<'_>) -> PlannedStep {
+    let content = match after.kind() {
+        FileKind::File => NewContent::Staged(after.clone()),
+        _ => NewContent::None,
+    };
+    let image = found.image(before);
+    found.step(image, Some(without_set_id(after)), content)
+}
+
+fn creating(after: Entry, content: NewContent) -> PlannedStep {
+    PlannedStep {
+        step: JournalStep {
+            path: after.path_bytes().to_vec(),
+            before: None,
+            after: Some(after),
+            owner: None,
+        },
+        content,
+        stamp: None,
+    }
+}
+
+fn without_set_id(after: &Entry) -> Entry {
+    let mode = after.mode() & 0o777;
+    after.clone().with_mode(mode)
 }
 
 /// The permission bits after both changes to them.
@@ -365,29 +532,24 @@ fn merged_mode(before: &Entry, after: &Entry, found: &Found<'_>) -> Result<u32, 
     }
 }
 
-/// Whether a directory holds only what was staged from it, so that it can be removed.
-fn holds_nothing_else(
-    parent: &Dir,
-    name: &[u8],
-    path: &[u8],
-    baseline: &Manifest,
-) -> Result<bool, Error> {
-    let unreadable = |error| unreadable(path, error);
-    let dir = parent.open_dir(name).map_err(unreadable)?;
-    for entry in dir.entries().map_err(unreadable)? {
-        let mut beneath = path.to_vec();
-        push_component(&mut beneath, &entry.name);
-        let staged = baseline.index_of(&beneath).is_some();
-        if !staged
-            || (entry.file_type.is_dir()
-                && !holds_nothing_else(&dir, &entry.name, &beneath, baseline)?)
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+fn open_found(found: &Found<'_>, path: &[u8]) -> Result<(std::fs::File, Stat), Error> {
+    let opened = found.parent.open_file(found.name);
+    opened.map_err(|error| unreadable(path, error))
 }
 
 fn unreadable(path: &[u8], error: Errno) -> Error {
-    failed("compare", path, error.into())
+    match error {
+        Errno::XDEV => Error::OtherDevice {
+            path: path_of(path).to_owned(),
+        },
+        error => failed("compare", path, error.into()),
+    }
+}
+
+pub(crate) fn failed(action: &'static str, path: &[u8], source: io::Error) -> Error {
+    Error::Access {
+        action,
+        path: path_of(path).to_owned(),
+        source,
+    }
 }

@@ -1,4 +1,4 @@
-//! A workspace in use: paths resolved, files read and written for tools, changes collected.
+//! A workspace in use: resolves paths, reads and writes files for tools, collects changes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::Error;
-use crate::apply;
+use crate::change_set::{BeforeImage, ChangeSet};
 use crate::changes::{Changes, Collector};
 use crate::dir::{Dir, is_regular, path_of};
 use crate::git::GitBaseline;
@@ -22,43 +22,36 @@ use crate::manifest::Manifest;
 use crate::pack::{Pack, Place};
 use crate::resolve::{Landing, land};
 use crate::selection::Selection;
+use crate::source::SourceIdentity;
 use crate::stage::Stage;
 use crate::walk::{REPOSITORY, STATE, StateDir, Walker};
 
-/// A directory a run works on, and what it held at the start.
+/// The directory a run works on, with its content at the start.
 ///
-/// [`Self::remove`] deletes the stage and [`Self::keep`] keeps it until it is taken up again; one
+/// [`Self::discard`] moves the stage to the trash and [`Self::keep`] leaves it for a decision; one
 /// that is merely dropped stays until [`WorkspaceManager::sweep`](crate::WorkspaceManager::sweep).
 #[derive(Debug)]
 pub struct PreparedWorkspace {
     pub(crate) root: PathBuf,
     pub(crate) root_dir: Dir,
-    pub(crate) origin: Origin,
-    pub(crate) source_path: PathBuf,
+    pub(crate) is_staged: bool,
+    pub(crate) source: SourceIdentity,
     pub(crate) stage: Stage,
     pub(crate) baseline: Baseline,
     pub(crate) left_out: LeftOutList,
+    pub(crate) hidden: Vec<u64>,
     pub(crate) git: GitBaseline,
     pub(crate) limits: StageLimits,
 }
 
-/// What the workspace is made from.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// A copy of this directory; none where it is gone by the time a stage is taken up again.
-    Staged { source: Option<Dir> },
-    /// The source itself.
-    InPlace,
-}
-
-/// What the workspace held at the start, bytes included.
+/// The content of a workspace at the start, bytes included.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     pub(crate) manifest: Manifest,
     /// For each entry, the place of its bytes in the packs.
     pub(crate) packed_at: Vec<Option<Place>>,
     pub(crate) packs: Vec<Pack>,
-    /// The rules as they were, whatever the agent did to the `.gitignore` files since.
+    /// The rules of the start, whatever the agent did to the `.gitignore` files since.
     pub(crate) selection: Selection,
 }
 
@@ -70,7 +63,7 @@ impl Baseline {
     }
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// There was no file.
@@ -89,25 +82,32 @@ impl PreparedWorkspace {
     /// The directory it was made from, absolute.
     #[must_use]
     pub fn source(&self) -> &Path {
-        &self.source_path
+        self.source.path()
     }
 
     /// Whether the agent works on a copy.
     #[must_use]
     pub fn is_staged(&self) -> bool {
-        matches!(self.origin, Origin::Staged { .. })
+        self.is_staged
     }
 
-    /// What the workspace held at the start.
+    /// The content of the workspace at the start.
     #[must_use]
     pub fn baseline(&self) -> &Manifest {
         &self.baseline.manifest
     }
 
-    /// What does not belong to the workspace: the first thousand by name, all of it by number.
+    /// The names of the source that were not staged: the first thousand, and the number of all.
     #[must_use]
     pub fn left_out(&self) -> (&[LeftOut], u64) {
         (&self.left_out.first, self.left_out.count)
+    }
+
+    /// For each pattern of the hidden paths, in their order, the number of names it kept out of the
+    /// stage. A directory counts once, with everything beneath it.
+    #[must_use]
+    pub fn hidden(&self) -> &[u64] {
+        &self.hidden
     }
 
     /// Whether the stage started as a git repository.
@@ -166,10 +166,9 @@ impl PreparedWorkspace {
     pub fn write(&self, approved: &ApprovedWrite, bytes: &[u8]) -> Result<WriteKind, Error> {
         let path = approved.path();
         let mut components = bytes_of(path).split(|&byte| byte == b'/');
-        let first = components.clone().next();
-        if first == Some(STATE)
-            || components.any(|component| component.eq_ignore_ascii_case(REPOSITORY))
-        {
+        let is_protected =
+            |component: &[u8]| component == STATE || component.eq_ignore_ascii_case(REPOSITORY);
+        if components.any(is_protected) {
             return Err(Error::Protected {
                 path: path.to_owned(),
             });
@@ -222,7 +221,7 @@ impl PreparedWorkspace {
                 self.root_dir.open_dir(&directory)
             };
             for entry in dir.and_then(|dir| dir.entries()).map_err(failed)? {
-                if entry.name == REPOSITORY || (directory.is_empty() && entry.name == STATE) {
+                if entry.name == REPOSITORY || entry.name == STATE {
                     continue;
                 }
                 let mut path = directory.clone();
@@ -238,21 +237,21 @@ impl PreparedWorkspace {
         Ok(files)
     }
 
-    /// What the run changed: the workspace as it is now against the baseline.
+    /// Compares the workspace as it is now with the baseline.
     ///
-    /// In a stage everything is looked at and reported, save the repository it started with
-    /// ([`Self::git_baseline`]): that one belongs to the agent, which may commit or remove it. In place, the directories that the rules
-    /// left out at the start are not looked into, because they may be huge (dependencies, build
-    /// output) and nothing is known of what they held; files that only a `.gitignore` hides are
-    /// looked at.
+    /// In a stage everything is read and reported, except for the repository it started with
+    /// ([`Self::git_baseline`]): that one belongs to the agent, which may commit or remove it. In
+    /// place, the directories that the rules left out at the start are not read, because they may be
+    /// huge (dependencies, build output) and their content was not recorded; files that only a
+    /// `.gitignore` hides are read.
     ///
-    /// What is new and hidden by the `.gitignore` rules of the start (build output, as a rule) is
-    /// reported as ignored ([`FileChange::ignored`](crate::FileChange::ignored), `!!` in the status)
-    /// and is neither in the diff nor applied: what is left out on the way in is left out on the way
-    /// out. Rules that the run itself wrote hide nothing.
+    /// New files that the `.gitignore` rules of the start hide (build output, as a rule) are reported
+    /// as ignored ([`FileChange::ignored`](crate::FileChange::ignored), `!!` in the status) and are
+    /// neither in the diff nor applied. Rules that the run itself wrote hide nothing.
     ///
     /// # Errors
-    /// Fails where the workspace cannot be read or the stored baseline is damaged.
+    /// [`Error::StageReplaced`] where the tree was moved away or replaced, [`Error::BaselineDamaged`]
+    /// where the stored baseline was rewritten, [`Error::Scan`] where the workspace cannot be read.
     pub fn changes(&self) -> Result<Changes, Error> {
         let baseline = &self.baseline;
         // What the agent may add is a budget of its own: it must not be able to make what was there
@@ -268,58 +267,60 @@ impl PreparedWorkspace {
                 .saturating_add(baseline.manifest.bytes()),
             ..self.limits
         };
-        let walker = match &self.origin {
-            Origin::Staged { .. } => Walker::new(&self.root_dir, StateDir::Foreign)
-                .skip_repository(self.git == GitBaseline::Made),
-            Origin::InPlace => Walker::new(&self.root_dir, StateDir::Ours)
+        self.check_root()?;
+        let walker = if self.is_staged {
+            Walker::new(&self.root_dir, StateDir::Foreign)
+                .skip_repository(self.git == GitBaseline::Made)
+        } else {
+            Walker::new(&self.root_dir, StateDir::Own)
                 .select(baseline.selection.clone())
-                .skip(self.stage.stages_id()?),
+                .skip(self.stage.stages_id()?)
         };
         let walked = walker.verify(Budget::new(limits, 0, Arc::default()))?;
         let after = Manifest::new(walked.entries.into_iter().map(|(entry, _)| entry).collect());
         Collector::new(&self.root_dir, baseline).collect(after)
     }
 
-    /// Makes the changes in the source, three-way. What only the run changed is taken; what the
-    /// source already has stays; where both changed a text, the two changes are merged by lines.
-    /// Where anything does not go together, nothing at all is changed.
-    ///
-    /// FIFOs, sockets, devices, repository metadata and ignored files made by the run are not applied.
+    /// The change set of the run, and the images that its application may need. Both are for the
+    /// caller to store; the stage may be kept or discarded independently.
     ///
     /// # Errors
-    /// [`Error::Conflict`], which lists every conflict, and [`Error::UnsafeLinks`] leave the source
-    /// untouched, and so does every failure to copy; [`Error::ApplyIncomplete`] says how far it came.
-    pub fn apply_to_source(&self, changes: &Changes) -> Result<(), Error> {
-        match &self.origin {
-            Origin::Staged {
-                source: Some(source),
-            } => apply::apply(&self.root_dir, source, &self.baseline, changes),
-            Origin::Staged { source: None } => Err(Error::Root {
-                root: self.source_path.clone(),
-                source: std::io::ErrorKind::NotFound.into(),
-            }),
-            Origin::InPlace => Err(Error::NotStaged),
-        }
+    /// [`Error::BaselineDamaged`] where the stored baseline was rewritten, [`Error::TooManyChanges`]
+    /// where a change set cannot name all changes.
+    pub fn change_set(&self, changes: &Changes) -> Result<(ChangeSet, Vec<BeforeImage>), Error> {
+        let source = self.source.clone();
+        let set = ChangeSet::new(self.is_staged, source, &self.baseline, changes)?;
+        let images = set.read_images(&self.baseline)?;
+        Ok((set, images))
     }
 
-    /// Deletes what was made for the run: the copy and the stored baseline. A source that was worked
-    /// on in place is not touched.
+    /// Moves the copy to the trash. A source that was worked on in place is not touched.
     ///
     /// # Errors
-    /// Fails where something cannot be deleted.
-    pub fn remove(self) -> Result<(), Error> {
-        self.stage.remove()
+    /// [`Error::StageReplaced`] where something else had the name of the stage; it is moved to the
+    /// trash instead. [`Error::Remove`] where nothing can be moved.
+    pub fn discard(self) -> Result<(), Error> {
+        self.stage.discard()
     }
 
-    /// Leaves the stage where it is, for somebody to decide about, and says where the tree is. It
-    /// survives the process and a loss of power, and is taken up again with
-    /// [`WorkspaceManager::reopen`](crate::WorkspaceManager::reopen).
+    /// Leaves the stage for a later decision, flushed to the disk, and returns the path of the tree.
+    /// Whether it survives the next sweep is for the caller of
+    /// [`WorkspaceManager::sweep`](crate::WorkspaceManager::sweep) to say.
     ///
     /// # Errors
-    /// Fails where the stage cannot be marked as kept or written out.
+    /// Fails where the stage cannot be flushed.
     pub fn keep(self) -> Result<PathBuf, Error> {
-        self.stage.keep()?;
+        self.stage.flush()?;
         Ok(self.root)
+    }
+
+    /// Makes sure that the root still has its name, so that a later process finds the tree that is
+    /// verified now.
+    fn check_root(&self) -> Result<(), Error> {
+        if self.is_staged {
+            return self.stage.check_names(&self.root_dir);
+        }
+        self.source.open().map(drop)
     }
 }
 

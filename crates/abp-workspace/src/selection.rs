@@ -12,7 +12,6 @@ use abp_core::WorkspaceSpec;
 use abp_glob::{GlobList, IncludeExcludeGlobs, MatchDecision, check_limits};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::io::Errno;
 
 use crate::Error;
 use crate::dir::{Dir, path_of};
@@ -21,20 +20,9 @@ use crate::quote::display_path;
 const GITIGNORE: &[u8] = b".gitignore";
 const MAX_GITIGNORE_BYTES: u64 = 1024 * 1024;
 
-/// The rules of one workspace in the form they were written in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rules {
-    pub(crate) include: Vec<String>,
-    pub(crate) exclude: Vec<String>,
-    pub(crate) respect_gitignore: bool,
-    /// The text of every `.gitignore` that counts, by the directory it stands in.
-    pub(crate) gitignores: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
 /// The rules of one workspace, and the `.gitignore` files met so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
-    rules: Rules,
     globs: IncludeExcludeGlobs,
     respect_gitignore: bool,
     ignored_files: IgnoredFiles,
@@ -43,7 +31,7 @@ pub(crate) struct Selection {
     frozen: bool,
 }
 
-/// What becomes of single files that a `.gitignore` hides; hidden directories are always left out.
+/// Whether single files that a `.gitignore` hides are taken; hidden directories are always left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IgnoredFiles {
     /// They are left out.
@@ -61,44 +49,18 @@ pub(crate) enum Fate {
 
 impl Selection {
     pub(crate) fn new(spec: &WorkspaceSpec, ignored_files: IgnoredFiles) -> Result<Self, Error> {
-        let rules = Rules {
-            include: spec.include.clone(),
-            exclude: spec.exclude.clone(),
-            respect_gitignore: spec.respect_gitignore,
-            gitignores: Vec::new(),
-        };
-        Self::compiled(rules, ignored_files)
-    }
-
-    /// The rules as they were when they were recorded; no `.gitignore` is read any more.
-    pub(crate) fn recorded(mut rules: Rules, ignored_files: IgnoredFiles) -> Result<Self, Error> {
-        let texts = std::mem::take(&mut rules.gitignores);
-        let mut selection = Self::compiled(rules, ignored_files)?;
-        for (directory, text) in texts {
-            selection.add_gitignore(directory, text)?;
-        }
-        Ok(selection.frozen())
-    }
-
-    fn compiled(rules: Rules, ignored_files: IgnoredFiles) -> Result<Self, Error> {
         let compile = |list, patterns: &[String]| {
             GlobList::for_paths(patterns).map_err(|problem| Error::Pattern { list, problem })
         };
-        let include = compile("include", &rules.include)?;
-        let exclude = compile("exclude", &rules.exclude)?;
+        let include = compile("include", &spec.include)?;
+        let exclude = compile("exclude", &spec.exclude)?;
         Ok(Self {
-            respect_gitignore: rules.respect_gitignore && include.is_empty(),
-            rules,
+            respect_gitignore: spec.respect_gitignore && include.is_empty(),
             globs: IncludeExcludeGlobs::from_lists(include, exclude),
             ignored_files,
             gitignores: BTreeMap::new(),
             frozen: false,
         })
-    }
-
-    /// The rules with every `.gitignore` met so far.
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
     }
 
     /// Reads no more `.gitignore` files: from now on they may be the agent's.
@@ -112,32 +74,25 @@ impl Selection {
         !self.globs.include().is_empty()
     }
 
-    /// Takes note of the `.gitignore` of a directory that is about to be walked.
+    /// Reads the `.gitignore` of a directory that is about to be walked. One that cannot be read has
+    /// no rules, as for git; the walk meets and reports the file itself.
     pub(crate) fn enter(&mut self, dir: &Dir, path: &[u8]) -> Result<(), Error> {
         if !self.respect_gitignore || self.frozen {
             return Ok(());
         }
-        let mut file_path = path.to_vec();
-        push_component(&mut file_path, GITIGNORE);
-        let scan_error = |source: std::io::Error| Error::Scan {
-            action: "read",
-            path: path_of(&file_path).to_owned(),
-            source,
-        };
-        let file = match dir.open_file(GITIGNORE) {
-            Ok((file, _)) => file,
-            // None, or one that git itself would not read.
-            Err(Errno::NOENT | Errno::NOTSUP | Errno::LOOP) => return Ok(()),
-            Err(error) => return Err(scan_error(error.into())),
+        let Ok((file, _)) = dir.open_file(GITIGNORE) else {
+            return Ok(());
         };
         let mut text = Vec::new();
         let mut limited = file.take(MAX_GITIGNORE_BYTES + 1);
-        limited.read_to_end(&mut text).map_err(scan_error)?;
-        self.add_gitignore(path.to_vec(), text)
+        if limited.read_to_end(&mut text).is_err() {
+            return Ok(());
+        }
+        self.add_gitignore(path.to_vec(), &text)
     }
 
-    fn add_gitignore(&mut self, directory: Vec<u8>, text: Vec<u8>) -> Result<(), Error> {
-        let gitignore = compile(&text).map_err(|reason| {
+    fn add_gitignore(&mut self, directory: Vec<u8>, text: &[u8]) -> Result<(), Error> {
+        let gitignore = compile(text).map_err(|reason| {
             let mut path = directory.clone();
             push_component(&mut path, GITIGNORE);
             Error::Gitignore {
@@ -145,8 +100,7 @@ impl Selection {
                 reason,
             }
         })?;
-        self.gitignores.insert(directory.clone(), gitignore);
-        self.rules.gitignores.push((directory, text));
+        self.gitignores.insert(directory, gitignore);
         Ok(())
     }
 

@@ -1,10 +1,11 @@
-//! The directory of one run among the stages: the agent's tree, and beside it what the host keeps.
+//! The directory of one run among the stages.
 //!
-//! Whoever uses a stage holds a lock on its directory, which goes with the handle in whatever way
-//! the process ends.
+//! It holds the agent's tree. The original bytes are in files without a name, which only the process
+//! of the run can reach and which end with it. A process that uses a stage holds a lock on its
+//! directory, which goes with the handle in whatever way the process ends.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,19 +15,16 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::Error;
-use crate::dir::{Dir, FileId, path_of};
-use crate::pack::{Pack, PackWriter};
-use crate::record::{Damage, Head, MAX_HEAD_BYTES, MAX_RECORD_BYTES, Record};
-use crate::remove::remove_tree;
+use crate::dir::{Dir, FileId};
+use crate::pack::PackWriter;
+use crate::remove::{clear, gone};
+use crate::trash::throw_away;
 
 /// The agent's tree.
 pub(crate) const TREE: &str = "tree";
-const RECORD: &[u8] = b"record";
-/// Marks a stage that nobody uses any more and that is kept all the same.
-const KEPT: &[u8] = b"kept";
 
-/// A lock is tried this often: somebody may only be looking whether the stage is in use, or a child
-/// that is being started may hold a copy of a handle that was closed here.
+/// A lock is tried this often: another process may only be looking whether the stage is in use, or
+/// a child that is being started may hold a copy of a handle that was closed here.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -45,23 +43,43 @@ pub(crate) struct Stage {
 pub struct StageInfo {
     /// The run it was made for.
     pub run_id: Uuid,
-    /// The directory the run was given; none where the stage's record is missing or damaged, as it
-    /// is while a stage is being made.
-    pub source: Option<PathBuf>,
     /// Whether the run worked on a copy.
     pub staged: bool,
-    /// Whether it stays until somebody decides about it.
-    pub kept: bool,
     /// Whether some process uses it now.
     pub in_use: bool,
 }
 
+/// A stage of an earlier run that this process has locked, so that it can be applied or discarded.
+#[derive(Debug)]
+pub struct ClaimedStage {
+    stage: Stage,
+    tree: PathBuf,
+}
+
+impl ClaimedStage {
+    pub(crate) fn new(stage: Stage) -> Self {
+        let tree = stage.path.join(TREE);
+        Self { stage, tree }
+    }
+
+    /// The directory the agent worked in, for [`Application::begin`](crate::Application::begin).
+    #[must_use]
+    pub fn tree(&self) -> &Path {
+        &self.tree
+    }
+
+    /// Moves the stage to the trash.
+    ///
+    /// # Errors
+    /// Fails where it cannot be moved.
+    pub fn discard(self) -> Result<(), Error> {
+        self.stage.discard()
+    }
+}
+
 impl Stage {
     pub(crate) fn create(stages_dir: &Path, run_id: Uuid) -> Result<Self, Error> {
-        let failed = |source: io::Error| Error::StageDirectory {
-            path: stages_dir.to_owned(),
-            source,
-        };
+        let failed = |source: io::Error| stages_error(stages_dir, source);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -72,10 +90,7 @@ impl Stage {
         let path = stages_dir.canonicalize().map_err(failed)?.join(&name);
         let dir = parent.create_dir(name.as_bytes(), 0o700);
         let stage = Self {
-            dir: dir.map_err(|error| Error::StageDirectory {
-                path: path.clone(),
-                source: error.into(),
-            })?,
+            dir: dir.map_err(|error| stages_error(&path, error.into()))?,
             parent,
             name,
             path,
@@ -86,27 +101,20 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Takes up a stage that an earlier process left.
+    /// Locks the stage that an earlier process left.
     pub(crate) fn reopen(stages_dir: &Path, run_id: Uuid) -> Result<Self, Error> {
         let gone = || Error::NoStage { run_id };
-        let failed = |error: Errno| Error::StageDirectory {
-            path: stages_dir.to_owned(),
-            source: error.into(),
-        };
+        let failed = |source: io::Error| stages_error(stages_dir, source);
         let parent = match Dir::open_operator_path(stages_dir) {
             Err(Errno::NOENT) => return Err(gone()),
-            opened => opened.map_err(failed)?,
+            opened => opened.map_err(|error| failed(error.into()))?,
         };
         let name = run_id.to_string();
         let dir = match parent.open_dir(name.as_bytes()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(gone()),
-            opened => opened.map_err(failed)?,
+            opened => opened.map_err(|error| failed(error.into()))?,
         };
-        let path = stages_dir.canonicalize();
-        let path = path.map_err(|source| Error::StageDirectory {
-            path: stages_dir.to_owned(),
-            source,
-        })?;
+        let path = stages_dir.canonicalize().map_err(failed)?;
         let stage = Self {
             parent,
             path: path.join(&name),
@@ -127,10 +135,26 @@ impl Stage {
                 path: self.path.clone(),
             });
         }
-        let found = self.parent.stat_if_exists(self.name.as_bytes());
-        let found = found.map_err(|error| self.failed(error))?;
-        let own = self.dir.stat_self().map_err(|error| self.failed(error))?;
-        Ok(found.is_some_and(|found| FileId::of(&found) == FileId::of(&own)))
+        self.has_its_name()
+    }
+
+    /// Whether the name of the stage still leads to it.
+    fn has_its_name(&self) -> Result<bool, Error> {
+        is_named(&self.parent, self.name.as_bytes(), &self.dir).map_err(|error| self.failed(error))
+    }
+
+    /// Makes sure that the agent's tree and the stage itself still have their names: otherwise
+    /// another directory would pass for the verified one later.
+    pub(crate) fn check_names(&self, tree: &Dir) -> Result<(), Error> {
+        let has_tree = is_named(&self.dir, TREE.as_bytes(), tree);
+        let replaced = if !self.has_its_name()? {
+            self.path.clone()
+        } else if !has_tree.map_err(|error| self.failed(error))? {
+            self.path.join(TREE)
+        } else {
+            return Ok(());
+        };
+        Err(Error::StageReplaced { path: replaced })
     }
 
     /// The directory that holds all stages, which may lie inside a source.
@@ -144,73 +168,27 @@ impl Stage {
         tree.map_err(|error| self.failed(error))
     }
 
-    pub(crate) fn open_tree(&self) -> Result<Dir, Error> {
-        let tree = self.dir.open_dir(TREE.as_bytes());
-        tree.map_err(|error| self.failed(error))
-    }
-
+    /// Creates a pack without a name: an agent cannot open it, and it ends with the process.
     pub(crate) fn create_pack(&self, number: u64) -> Result<PackWriter, Error> {
-        let file = self.dir.create_file(pack_name(number).as_bytes(), 0o600);
+        let name = format!("baseline-{number}.pack");
+        let created = self.dir.create_file(name.as_bytes(), 0o600);
+        let nameless = created.and_then(|file| {
+            self.dir.remove_file(name.as_bytes())?;
+            Ok(file)
+        });
         Ok(PackWriter::new(
             number,
-            file.map_err(|error| self.failed(error))?,
+            nameless.map_err(|error| self.failed(error))?,
         ))
     }
 
-    pub(crate) fn open_packs(&self, count: u64) -> Result<Vec<Pack>, Error> {
-        let open = |number| {
-            let opened = self.dir.open_file(pack_name(number).as_bytes());
-            let (file, _) = opened.map_err(|error| self.failed(error))?;
-            Ok(Pack::new(file))
-        };
-        (0..count).map(open).collect()
-    }
-
-    pub(crate) fn write_record(&self, record: &Record) -> Result<(), Error> {
-        let file = self.dir.create_file(RECORD, 0o600);
-        let written = file
-            .map_err(io::Error::from)
-            .and_then(|mut file| file.write_all(&record.encode()));
-        written.map_err(|source| Error::StageDirectory {
-            path: self.path.clone(),
-            source,
-        })
-    }
-
-    pub(crate) fn read_record(&self) -> Result<Record, Error> {
-        let bytes = match record_bytes(&self.dir, MAX_RECORD_BYTES) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(self.damaged(Damage("there is none")));
-            }
-            Err(source) => {
-                return Err(Error::StageDirectory {
-                    path: self.path.clone(),
-                    source,
-                });
-            }
-        };
-        Record::decode(&bytes).map_err(|damage| self.damaged(damage))
-    }
-
-    pub(crate) fn damaged(&self, damage: Damage) -> Error {
-        Error::StageDamaged {
-            path: self.path.clone(),
-            reason: damage.0,
-        }
-    }
-
-    /// Keeps the stage from being swept. It survives a loss of power from then on.
-    pub(crate) fn keep(&self) -> Result<(), Error> {
-        match self.dir.create_file(KEPT, 0o600) {
-            Ok(_) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(self.failed(error)),
-        }
+    /// Flushes the stage, which survives a loss of power from then on.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
         rustix::fs::syncfs(&self.dir).map_err(|error| self.failed(error))
     }
 
-    /// What may be written before the disk is called full: a twentieth, at most 256 MiB, stays free
-    /// for everybody else.
+    /// The bytes that may be written before the disk counts as full: a twentieth of it, at most
+    /// 256 MiB, stays free for other programs.
     pub(crate) fn free_space(&self) -> Result<u64, Error> {
         const MAX_RESERVE: u64 = 256 << 20;
         let disk = rustix::fs::fstatvfs(&self.dir).map_err(|error| self.failed(error))?;
@@ -219,97 +197,106 @@ impl Stage {
         Ok(free.saturating_sub(reserve.min(MAX_RESERVE)))
     }
 
-    /// Deletes the stage. From the first step on nobody can take it up again, so half of it never
-    /// passes for a result; what a crash leaves is swept.
-    pub(crate) fn remove(&self) -> Result<(), Error> {
-        let unmarked =
-            [KEPT, RECORD]
-                .into_iter()
-                .try_for_each(|name| match self.dir.remove_file(name) {
-                    Err(Errno::NOENT) => Ok(()),
-                    removed => removed,
-                });
-        unmarked
-            .and_then(|()| remove_tree(&self.parent, self.name.as_bytes(), &self.dir))
-            .map_err(|error| Error::Remove {
-                path: self.path.clone(),
-                source: error.into(),
-            })
+    /// Deletes half a stage at once, as its disk may be full.
+    pub(crate) fn delete(&self) -> Result<(), Error> {
+        let deleted =
+            clear(&self.dir, None).and_then(|_| gone(self.parent.remove_dir(self.name.as_bytes())));
+        deleted.map_err(|error| Error::Remove {
+            path: self.path.clone(),
+            source: error.into(),
+        })
+    }
+
+    /// Moves the stage to the trash in one step, so that half of it never passes for a result.
+    pub(crate) fn discard(&self) -> Result<(), Error> {
+        let failed = |error: Errno| Error::Remove {
+            path: self.path.clone(),
+            source: error.into(),
+        };
+        let is_own = self.has_its_name()?;
+        throw_away(&self.parent, self.name.as_bytes()).map_err(failed)?;
+        if is_own {
+            return Ok(());
+        }
+        // The agent moved it elsewhere: at least its content is removed, by the handle.
+        clear(&self.dir, None).map_err(failed)?;
+        Err(Error::StageReplaced {
+            path: self.path.clone(),
+        })
     }
 
     pub(crate) fn failed(&self, error: Errno) -> Error {
-        Error::StageDirectory {
-            path: self.path.clone(),
-            source: error.into(),
-        }
+        stages_error(&self.path, error.into())
     }
 }
 
-/// Removes the stages that nobody uses and nobody kept.
-pub(crate) fn sweep(stages_dir: &Path) -> Result<usize, Error> {
-    let Some((parent, names)) = all(stages_dir)? else {
+/// Moves to the trash every stage that no process uses and `keep` does not name.
+pub(crate) fn sweep(stages_dir: &Path, keep: impl Fn(Uuid) -> bool) -> Result<usize, Error> {
+    let Some((parent, stages)) = list_names(stages_dir)? else {
         return Ok(0);
     };
-    let mut removed = 0;
-    for name in names {
+    let mut moved = 0;
+    for (run_id, name) in stages.into_iter().filter(|(run_id, _)| !keep(*run_id)) {
         // Gone or replaced by a link in the meantime: not a stage.
         let Ok(dir) = parent.open_dir(name.as_bytes()) else {
             continue;
         };
-        let in_use = !lock(&dir).unwrap_or(false);
-        if in_use || dir.stat(KEPT).is_ok() {
+        let failed = |error: Errno| Error::Remove {
+            path: stages_dir.join(run_id.to_string()),
+            source: error.into(),
+        };
+        if !lock(&dir).map_err(failed)?
+            || !is_named(&parent, name.as_bytes(), &dir).map_err(failed)?
+        {
             continue;
         }
-        remove_tree(&parent, name.as_bytes(), &dir).map_err(|error| Error::Remove {
-            path: stages_dir.join(name),
-            source: error.into(),
-        })?;
-        removed += 1;
+        throw_away(&parent, name.as_bytes()).map_err(failed)?;
+        moved += 1;
     }
-    Ok(removed)
+    Ok(moved)
 }
 
-/// Every stage there is, sorted by run.
+/// Every stage, sorted by run.
 pub(crate) fn list(stages_dir: &Path) -> Result<Vec<StageInfo>, Error> {
-    let Some((parent, names)) = all(stages_dir)? else {
+    let Some((parent, stages)) = list_names(stages_dir)? else {
         return Ok(Vec::new());
     };
-    let describe = |name: String| {
+    let describe = |(run_id, name): (Uuid, String)| {
         let dir = parent.open_dir(name.as_bytes()).ok()?;
-        let head = record_bytes(&dir, MAX_HEAD_BYTES)
-            .ok()
-            .and_then(|bytes| Head::decode(&bytes).ok());
         Some(StageInfo {
-            run_id: Uuid::parse_str(&name).ok()?,
-            staged: head
-                .as_ref()
-                .map_or_else(|| dir.stat(TREE.as_bytes()).is_ok(), |head| head.staged),
-            source: head.map(|head| path_of(&head.source).to_owned()),
-            kept: dir.stat(KEPT).is_ok(),
+            run_id,
+            staged: dir.stat(TREE.as_bytes()).is_ok(),
             in_use: !lock(&dir).unwrap_or(false),
         })
     };
-    Ok(names.into_iter().filter_map(describe).collect())
+    Ok(stages.into_iter().filter_map(describe).collect())
 }
 
 /// The names of all stages, in the directory that holds them.
-fn all(stages_dir: &Path) -> Result<Option<(Dir, Vec<String>)>, Error> {
-    let failed = |error: Errno| Error::StageDirectory {
-        path: stages_dir.to_owned(),
-        source: error.into(),
-    };
+fn list_names(stages_dir: &Path) -> Result<Option<(Dir, Vec<(Uuid, String)>)>, Error> {
+    let failed = |error: Errno| stages_error(stages_dir, error.into());
     let parent = match Dir::open_operator_path(stages_dir) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(failed)?,
     };
     let entries = parent.entries().map_err(failed)?.into_iter();
-    let stages = entries.filter(|entry| entry.file_type.is_dir());
-    let names = stages.filter_map(|entry| String::from_utf8(entry.name).ok());
-    let names = names.filter(|name| Uuid::parse_str(name).is_ok()).collect();
-    Ok(Some((parent, names)))
+    let stages = entries
+        .filter(|entry| entry.file_type.is_dir())
+        .filter_map(|entry| {
+            let name = String::from_utf8(entry.name).ok()?;
+            Some((Uuid::parse_str(&name).ok()?, name))
+        });
+    Ok(Some((parent, stages.collect())))
 }
 
-/// Locks a directory for as long as the handle is open; false where somebody else has it.
+/// Whether a name leads to an open directory.
+fn is_named(parent: &Dir, name: &[u8], dir: &Dir) -> Result<bool, Errno> {
+    let named = parent.stat_if_exists(name)?;
+    let own = FileId::of(&dir.stat_self()?);
+    Ok(named.is_some_and(|named| FileId::of(&named) == own))
+}
+
+/// Locks a directory for as long as the handle is open; false where another process has it.
 pub(crate) fn lock(dir: &Dir) -> Result<bool, Errno> {
     for attempt in 1..=LOCK_ATTEMPTS {
         match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
@@ -321,13 +308,9 @@ pub(crate) fn lock(dir: &Dir) -> Result<bool, Errno> {
     Ok(false)
 }
 
-fn record_bytes(dir: &Dir, max: u64) -> io::Result<Vec<u8>> {
-    let (file, _): (File, _) = dir.open_file(RECORD)?;
-    let mut bytes = Vec::new();
-    file.take(max).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn pack_name(number: u64) -> String {
-    format!("baseline-{number}.pack")
+fn stages_error(path: &Path, source: io::Error) -> Error {
+    Error::StageDirectory {
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -1,19 +1,27 @@
-//! One pass over a tree by handles: what it holds is recorded, and on the way copied and packed
+//! One pass over a tree by handles, which records its content, and copies and packs it on the way
 //! where asked. Staging, scanning in place and verification are the same walk with other outputs.
 //!
-//! At the start one thread walks the directories and others read the files. What comes out does not
-//! depend on which of them was faster.
+//! At the start one thread walks the directories and others read the files. The result does not
+//! depend on which of them was faster; only the place of a file's bytes in the packs does.
+//!
+//! A name that cannot be used is left out and named. Only a full disk, an exceeded budget or an
+//! exhausted process ends the walk.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use abp_glob::GlobList;
 use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use crate::Error;
-use crate::crew::{Batch, FileReader, Findings, Purpose, Read, Shared, failed, too_large};
-use crate::dir::{Dir, FileId, Named};
+use crate::crew::{
+    Batch, FileReader, Findings, Purpose, Read, Shared, failed, is_exhausted, is_refused_name,
+    refused_name, too_large,
+};
+use crate::dir::{Dir, FileId, Named, path_of};
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
 use crate::pack::PackWriter;
@@ -30,12 +38,12 @@ const BATCH_FILES: usize = 64;
 /// Batches that may wait, for each thread. Each holds two handles.
 const QUEUED_BATCHES: usize = 2;
 
-/// Whose the directory `.agent-backplane` at the root is.
+/// The owner of a directory `.agent-backplane` at the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateDir {
-    /// The backplane's: not part of the workspace.
-    Ours,
-    /// Not the backplane's: a stage has none, so the agent made it.
+    /// The backplane; it is no part of the workspace.
+    Own,
+    /// The agent: a stage starts without one.
     Foreign,
 }
 
@@ -49,6 +57,8 @@ pub(crate) struct Walker<'a> {
     selection: Option<Selection>,
     /// A directory that is passed over: the one the stages are in.
     skip: Option<FileId>,
+    /// Paths that are not copied, whatever is selected.
+    hidden: Option<GlobList>,
 }
 
 impl<'a> Walker<'a> {
@@ -59,7 +69,14 @@ impl<'a> Walker<'a> {
             skip_repository: false,
             selection: None,
             skip: None,
+            hidden: None,
         }
+    }
+
+    /// Leaves out every path that matches.
+    pub(crate) fn hide(mut self, hidden: GlobList) -> Self {
+        self.hidden = Some(hidden);
+        self
     }
 
     /// Takes only what belongs to the workspace.
@@ -80,8 +97,8 @@ impl<'a> Walker<'a> {
         self
     }
 
-    /// Records what a workspace holds at the start, into a copy where one is given. As many threads
-    /// read files as there are packs to keep their bytes in.
+    /// Records the content of a workspace at the start, into a copy where one is given. As many
+    /// threads read files as there are packs to keep their bytes in.
     pub(crate) fn record(
         self,
         budget: Budget,
@@ -95,36 +112,37 @@ impl<'a> Walker<'a> {
         let shared = Shared::new(purpose, budget);
         let (sender, receiver) = sync_channel(QUEUED_BATCHES * packs.len());
         let receiver = Arc::new(Mutex::new(receiver));
-        let (selection, read) = thread::scope(|scope| {
+        let (described, read) = thread::scope(|scope| {
             let start = |pack| {
                 let reader = FileReader::new(&shared, Some(pack));
                 let batches = Arc::clone(&receiver);
                 scope.spawn(move || reader.work(&batches))
             };
             let readers: Vec<_> = packs.into_iter().map(start).collect();
-            // Only the readers hold it now: without them nobody waits for room in the queue.
+            // Only the readers hold it now, so that sending fails instead of waiting when all of them
+            // are gone.
             drop(receiver);
             // With the end of the descent the queue is closed, and the readers end.
-            let (selection, mut read) =
-                Descent::new(self, &shared, Hands::Others(sender)).run(copy);
+            let (described, mut read) =
+                Descent::new(self, &shared, FileReaders::Queue(sender)).run(copy);
             let join = |reader: thread::ScopedJoinHandle<'_, _>| {
                 reader.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
             read.extend(readers.into_iter().map(join));
-            (selection, read)
+            (described, read)
         });
         shared.into_result()?;
-        Walked::new(selection, read, copy)
+        Walked::new(described, read, copy)
     }
 
-    /// Records what a workspace holds now. One thread does it all: which files exceed a budget depends
-    /// on their order.
+    /// Records the content of a workspace now. One thread does it all: which files exceed a budget
+    /// depends on their order.
     pub(crate) fn verify(self, budget: Budget) -> Result<Walked, Error> {
         let shared = Shared::new(Purpose::Verification, budget);
         let reader = Box::new(FileReader::new(&shared, None));
-        let (selection, read) = Descent::new(self, &shared, Hands::Own(reader)).run(None);
+        let (described, read) = Descent::new(self, &shared, FileReaders::Own(reader)).run(None);
         shared.into_result()?;
-        Walked::new(selection, read, None)
+        Walked::new(described, read, None)
     }
 }
 
@@ -132,18 +150,27 @@ impl<'a> Walker<'a> {
 struct Descent<'a> {
     walker: Walker<'a>,
     shared: &'a Shared,
-    hands: Hands<'a>,
-    /// How many names were met.
+    readers: FileReaders<'a>,
+    /// The number of names that were met.
     place: u64,
     found: Findings,
+    /// For each hidden pattern, the names it left out.
+    hidden: Vec<u64>,
 }
 
-/// Who reads the files.
-enum Hands<'a> {
+/// The rules of a walk, with what it met of them.
+#[derive(Debug)]
+pub(crate) struct WalkRules {
+    pub(crate) selection: Option<Selection>,
+    pub(crate) hidden: Vec<u64>,
+}
+
+/// The threads that read the files.
+enum FileReaders<'a> {
     /// The thread that walks.
     Own(Box<FileReader<'a>>),
     /// Other threads, at the other end of a queue.
-    Others(SyncSender<Batch>),
+    Queue(SyncSender<Batch>),
 }
 
 /// A directory that is being walked.
@@ -156,27 +183,36 @@ struct Here {
 }
 
 impl<'a> Descent<'a> {
-    fn new(walker: Walker<'a>, shared: &'a Shared, hands: Hands<'a>) -> Self {
+    fn new(walker: Walker<'a>, shared: &'a Shared, readers: FileReaders<'a>) -> Self {
+        let patterns = walker
+            .hidden
+            .as_ref()
+            .map_or(0, |list| list.patterns().len());
         Self {
             walker,
             shared,
-            hands,
+            readers,
             place: 0,
             found: Findings::default(),
+            hidden: vec![0; patterns],
         }
     }
 
-    /// Walks the whole tree: the rules with what was met of them, and what this thread found.
-    fn run(mut self, copy: Option<&Dir>) -> (Option<Selection>, Vec<Read>) {
+    /// Walks the whole tree, and returns the rules and the findings of this thread.
+    fn run(mut self, copy: Option<&Dir>) -> (WalkRules, Vec<Read>) {
         if let Err(error) = self.whole(copy) {
             self.shared.fail(error);
         }
-        let own = match self.hands {
-            Hands::Own(reader) => Some(reader.finish()),
-            Hands::Others(_) => None,
+        let own = match self.readers {
+            FileReaders::Own(reader) => Some(reader.finish()),
+            FileReaders::Queue(_) => None,
         };
         let read = own.into_iter().chain([(self.found, None)]).collect();
-        (self.walker.selection, read)
+        let rules = WalkRules {
+            selection: self.walker.selection,
+            hidden: self.hidden,
+        };
+        (rules, read)
     }
 
     fn whole(&mut self, copy: Option<&Dir>) -> Result<(), Error> {
@@ -192,9 +228,14 @@ impl<'a> Descent<'a> {
         if let Some(selection) = &mut self.walker.selection {
             selection.enter(&here.dir, path)?;
         }
-        let entries = here.dir.entries();
+        let entries = match here.dir.entries() {
+            Err(error) if here.depth > 0 && !is_exhausted(error) => {
+                return self.unlisted(path, error);
+            }
+            listed => listed.map_err(|error| failed("list", path, error))?,
+        };
         let length = path.len();
-        for entry in entries.map_err(|error| failed("list", path, error))? {
+        for entry in entries {
             if self.shared.has_failed() {
                 return Ok(());
             }
@@ -217,10 +258,23 @@ impl<'a> Descent<'a> {
             }
             return Ok(());
         }
-        if here.depth == 0 && entry.name == STATE {
-            if self.walker.state_dir == StateDir::Foreign {
+        if entry.name == STATE {
+            let is_own = here.depth == 0 && self.walker.state_dir == StateDir::Own;
+            if here.copy.is_some() {
+                self.leave(path, "state of the backplane is never staged");
+            } else if !is_own {
                 self.found.special(path, SpecialKind::State);
             }
+            return Ok(());
+        }
+        if let Some(hidden) = &self.walker.hidden
+            && let Some(found) = hidden.first_match(path_of(path))
+        {
+            if let Some(count) = self.hidden.get_mut(found.index) {
+                *count += 1;
+            }
+            let reason = format!("hidden by the deny_read pattern {:?}", found.pattern);
+            self.leave(path, reason);
             return Ok(());
         }
         let fate = match &self.walker.selection {
@@ -283,9 +337,14 @@ impl<'a> Descent<'a> {
         }
         let (child_copy, mode) = match &here.copy {
             Some(copy) => {
-                // Widened to what the source has when its content is complete.
-                let made = copy.create_dir(name, 0o700);
-                let made = made.map_err(|error| failed("copy", path, error))?;
+                // Widened to the source's mode when its content is complete.
+                let made = match copy.create_dir(name, 0o700) {
+                    Err(error) if is_refused_name(error) => {
+                        self.leave(path, refused_name(error));
+                        return Ok(());
+                    }
+                    made => made.map_err(|error| failed("copy", path, error))?,
+                };
                 (Some(made), stat.st_mode & 0o777)
             }
             None => (None, stat.st_mode),
@@ -321,22 +380,40 @@ impl<'a> Descent<'a> {
         };
         if let Some(copy) = &here.copy {
             let parent = path.get(..path.len() - name.len()).unwrap_or_default();
-            let landing = land(self.walker.root, None, parent, &target)
-                .map_err(|error| failed("follow", path, error))?;
-            let reason = match landing {
-                Landing::Inside(_) => None,
-                Landing::Outside => Some("is a link that leads out of the workspace"),
-                Landing::Nowhere(_) => Some("is a link that leads nowhere"),
+            let reason = match land(self.walker.root, None, parent, &target) {
+                Ok(Landing::Inside(_)) => None,
+                Ok(Landing::Outside) => {
+                    Some("is a link that leads out of the workspace".to_owned())
+                }
+                Ok(Landing::Nowhere(_)) => Some("is a link that leads nowhere".to_owned()),
+                Err(error) if is_exhausted(error) => return Err(failed("follow", path, error)),
+                Err(error) => Some(format!("is a link that cannot be followed: {error}")),
             };
             if let Some(reason) = reason {
                 self.leave(path, reason);
                 return Ok(());
             }
-            copy.create_link(&target, name)
-                .map_err(|error| failed("copy", path, error))?;
+            match copy.create_link(&target, name) {
+                Err(error) if is_refused_name(error) => {
+                    self.leave(path, refused_name(error));
+                    return Ok(());
+                }
+                made => made.map_err(|error| failed("copy", path, error))?,
+            }
         }
         let entry = Entry::symlink(path, target);
         self.found.entries.push((entry, None));
+        Ok(())
+    }
+
+    /// A directory whose names cannot be read counts as empty in a stage, and as unreadable elsewhere.
+    fn unlisted(&mut self, path: &[u8], error: Errno) -> Result<(), Error> {
+        match self.shared.purpose {
+            Purpose::Copy => self.leave(path, format!("its content cannot be listed: {error}")),
+            Purpose::Baseline | Purpose::Verification => {
+                self.found.replace_by_special(path, SpecialKind::Unreadable);
+            }
+        }
         Ok(())
     }
 
@@ -344,7 +421,7 @@ impl<'a> Descent<'a> {
         self.found.left_out.add(self.place, path, reason);
     }
 
-    /// Hands the files met so far to whoever reads them, and waits where all have enough.
+    /// Hands the files met so far to the readers, and waits where all of them have enough.
     fn hand_on(&mut self, here: &mut Here, path: &[u8]) {
         if here.files.is_empty() {
             return;
@@ -355,10 +432,10 @@ impl<'a> Descent<'a> {
             path: path.to_vec(),
             files: std::mem::take(&mut here.files),
         };
-        match &mut self.hands {
-            Hands::Own(reader) => reader.read(&batch),
-            // They go only by a panic, which is raised again where they are joined.
-            Hands::Others(batches) => drop(batches.send(batch)),
+        match &mut self.readers {
+            FileReaders::Own(reader) => reader.read(&batch),
+            // They end early only by a panic, which is raised again where they are joined.
+            FileReaders::Queue(batches) => drop(batches.send(batch)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a walk found, put together from all its threads.
+//! The findings of a walk, put together from all its threads.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,9 @@ use crate::notes::Notes;
 use crate::pack::{PackWriter, Place};
 use crate::prepared::split;
 use crate::selection::Selection;
+use crate::walk::WalkRules;
 
-/// What a walk found.
+/// The findings of a walk.
 #[derive(Debug)]
 pub(crate) struct Walked {
     /// Entries, sorted, each with the place of its bytes in the packs.
@@ -21,12 +22,14 @@ pub(crate) struct Walked {
     /// The rules, with every `.gitignore` that was met.
     pub(crate) selection: Option<Selection>,
     pub(crate) packs: Vec<PackWriter>,
+    /// For each hidden pattern, the names it left out.
+    pub(crate) hidden: Vec<u64>,
 }
 
 impl Walked {
-    /// Puts together what all threads found, and completes the copy where there is one.
+    /// Puts the findings of all threads together, and completes the copy where there is one.
     pub(crate) fn new(
-        selection: Option<Selection>,
+        rules: WalkRules,
         read: Vec<Read>,
         copy: Option<&Dir>,
     ) -> Result<Self, Error> {
@@ -46,8 +49,9 @@ impl Walked {
         let mut walked = Self {
             entries,
             left_out,
-            selection,
+            selection: rules.selection,
             packs,
+            hidden: rules.hidden,
         };
         if walked
             .selection

@@ -7,7 +7,7 @@ use std::path::Path;
 use abp_error::ErrorCode;
 use abp_workspace::Error;
 
-use crate::fixture::{Fixture, build, chmod, fifo, snapshot};
+use crate::fixture::{Fixture, apply_changes, build, chmod, fifo, snapshot};
 
 pub(crate) const TREE: &[(&str, &str)] = &[
     (".gitignore", "ignored\n"),
@@ -30,7 +30,7 @@ pub(crate) fn apply(
     change(workspace.root());
     meanwhile(&fixture.source());
     let changes = workspace.changes().expect("changes");
-    let result = workspace.apply_to_source(&changes);
+    let result = apply_changes(&workspace, &changes, &[]).map(drop);
     let root = workspace.root().to_owned();
     (fixture, result, root)
 }

@@ -8,8 +8,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use abp_core::{PolicyProfile, WorkspaceMode, WorkspaceSpec};
+use abp_glob::GlobList;
 use abp_policy::PolicyEngine;
-use abp_workspace::{Error, GitLimits, PreparedWorkspace, WorkspaceManager, WriteKind};
+use abp_workspace::{
+    Application, ApplyJournal, ApplyPhase, BeforeImage, ChangeSet, Changes, Error, GitLimits,
+    PreparedWorkspace, WorkspaceManager, WriteKind,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -17,6 +21,7 @@ pub(crate) struct Fixture {
     temp: TempDir,
     pub(crate) manager: WorkspaceManager,
     pub(crate) spec: WorkspaceSpec,
+    pub(crate) hidden: GlobList,
 }
 
 impl Fixture {
@@ -32,6 +37,7 @@ impl Fixture {
                 root: source.to_str().expect("utf-8").to_owned(),
                 ..WorkspaceSpec::default()
             },
+            hidden: globs(&[]),
             temp,
         }
     }
@@ -58,18 +64,91 @@ impl Fixture {
 
     /// The stages that exist.
     pub(crate) fn stages(&self) -> Vec<PathBuf> {
-        let stages = self.temp.path().join("stages");
-        let entries = fs::read_dir(stages).into_iter().flatten();
-        entries.map(|entry| entry.expect("entry").path()).collect()
+        let entries = fs::read_dir(self.stages_dir()).into_iter().flatten();
+        let paths = entries.map(|entry| entry.expect("entry").path());
+        let is_trash = |path: &PathBuf| path.ends_with(".trash");
+        paths.filter(|path| !is_trash(path)).collect()
+    }
+
+    /// The names in the trash.
+    pub(crate) fn trash(&self) -> usize {
+        let trash = fs::read_dir(self.stages_dir().join(".trash"));
+        trash.into_iter().flatten().count()
+    }
+
+    pub(crate) fn stages_dir(&self) -> PathBuf {
+        self.temp.path().join("stages")
     }
 
     pub(crate) fn try_prepare(&self) -> Result<PreparedWorkspace, Error> {
-        self.manager.prepare(&self.spec, Uuid::new_v4())
+        self.prepare_run(Uuid::new_v4())
+    }
+
+    pub(crate) fn prepare_run(&self, run_id: Uuid) -> Result<PreparedWorkspace, Error> {
+        self.manager.prepare(&self.spec, run_id, &self.hidden)
     }
 
     pub(crate) fn prepare(&self) -> PreparedWorkspace {
         self.try_prepare().expect("workspace")
     }
+}
+
+pub(crate) fn globs(patterns: &[&str]) -> GlobList {
+    let patterns: Vec<String> = patterns.iter().map(|text| (*text).to_owned()).collect();
+    GlobList::for_paths(&patterns).expect("patterns")
+}
+
+/// The change set as a later process gets it: through its document.
+pub(crate) fn stored_change_set(
+    workspace: &PreparedWorkspace,
+    changes: &Changes,
+) -> Result<(ChangeSet, Vec<BeforeImage>), Error> {
+    let (set, images) = workspace.change_set(changes)?;
+    let read = ChangeSet::from_document(&set.to_document()?)?;
+    assert_eq!(read, set, "a change set survives its document");
+    Ok((set, images))
+}
+
+/// Finds the image of a hash.
+pub(crate) fn image_of(images: &[BeforeImage]) -> impl Fn(&[u8; 32]) -> Option<Vec<u8>> {
+    |hash| {
+        let found = images.iter().find(|image| image.sha256 == *hash)?;
+        Some(found.bytes.clone())
+    }
+}
+
+/// Applies changes the way a caller does: step by step, with a journal that survives its document.
+pub(crate) fn apply_changes(
+    workspace: &PreparedWorkspace,
+    changes: &Changes,
+    selected: &[&str],
+) -> Result<Vec<PathBuf>, Error> {
+    let (set, images) = stored_change_set(workspace, changes)?;
+    apply_set(workspace.root(), &set, selected, &images)
+}
+
+pub(crate) fn apply_set(
+    tree: &Path,
+    set: &ChangeSet,
+    selected: &[&str],
+    images: &[BeforeImage],
+) -> Result<Vec<PathBuf>, Error> {
+    let selected: Vec<PathBuf> = selected.iter().map(PathBuf::from).collect();
+    let application = Application::begin(tree, set, &selected, image_of(images))?;
+    check_journal(application.journal(), ApplyPhase::Preparing);
+    let application = application.stage_contents()?;
+    check_journal(application.journal(), ApplyPhase::Committing);
+    let application = application.commit()?;
+    check_journal(application.journal(), ApplyPhase::Finished);
+    let paths = application.paths().to_vec();
+    application.clean_up()?;
+    Ok(paths)
+}
+
+fn check_journal(journal: &ApplyJournal, phase: ApplyPhase) {
+    let document = journal.to_document().expect("document");
+    let read = ApplyJournal::from_document(&document).expect("journal");
+    assert_eq!((&read, read.phase()), (journal, phase));
 }
 
 pub(crate) fn build(root: &Path, entries: &[(&str, &str)]) {

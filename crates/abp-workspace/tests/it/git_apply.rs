@@ -9,7 +9,9 @@ use abp_testkit::skip;
 use abp_workspace::ContentChange;
 use proptest::prelude::*;
 
-use crate::fixture::{Fixture, build, chmod, path, snapshot};
+use crate::fixture::{
+    Fixture, apply_changes, build, chmod, image_of, path, snapshot, stored_change_set,
+};
 
 const NAMES: [&[u8]; 12] = [
     b"plain",
@@ -135,6 +137,12 @@ fn check(before: &dyn Fn(&Path), after: &dyn Fn(&Path)) -> Option<()> {
     let diff = changes.git_diff();
     git_apply(&fixture.source(), &diff)?.unwrap_or_else(|error| panic!("{error}\n{diff}"));
     assert_eq!(files(&fixture.source()), files(workspace.root()), "{diff}");
+    // A later process, without the baseline, shows the same patch.
+    let (set, images) = stored_change_set(&workspace, &changes).expect("change set");
+    let later = set
+        .git_diff(workspace.root(), image_of(&images))
+        .expect("diff");
+    assert_eq!(later, diff);
 
     // Without git, too, and exactly.
     let twin = Fixture::new(&[]);
@@ -142,7 +150,7 @@ fn check(before: &dyn Fn(&Path), after: &dyn Fn(&Path)) -> Option<()> {
     let workspace = twin.prepare();
     after(workspace.root());
     let changes = workspace.changes().expect("changes");
-    workspace.apply_to_source(&changes).expect("applied");
+    apply_changes(&workspace, &changes, &[]).expect("applied");
     assert_eq!(
         snapshot(&twin.source()),
         snapshot(workspace.root()),

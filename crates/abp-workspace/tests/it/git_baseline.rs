@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use abp_testkit::skip;
 use abp_workspace::{GitBaseline, GitLimits};
-use uuid::Uuid;
 
-use crate::fixture::{Fixture, build, snapshot};
+use crate::fixture::{Fixture, apply_changes, build, snapshot};
 
 const TREE: &[(&str, &str)] = &[
     (".gitignore", "*.log\n"),
@@ -33,11 +32,7 @@ fn git(root: &Path, arguments: &[&str]) -> String {
 #[test]
 fn a_stage_starts_as_a_repository_that_is_no_change() {
     let fixture = Fixture::new(TREE).with_git();
-    let run_id = Uuid::new_v4();
-    let workspace = fixture
-        .manager
-        .prepare(&fixture.spec, run_id)
-        .expect("workspace");
+    let workspace = fixture.prepare();
     if let GitBaseline::Skipped { reason } = workspace.git_baseline() {
         return skip("a_stage_starts_as_a_repository_that_is_no_change", reason);
     }
@@ -58,13 +53,9 @@ fn a_stage_starts_as_a_repository_that_is_no_change() {
         &["commit", "--quiet", "--all", "--message", "by the agent"],
     );
     let status = " M a.txt\n?? d/.git\n";
-    assert_eq!(workspace.changes().expect("changes").git_status(), status);
-    workspace.keep().expect("kept");
-    let workspace = fixture.manager.reopen(run_id).expect("reopened");
-    assert_eq!(workspace.git_baseline(), &GitBaseline::Made);
     let changes = workspace.changes().expect("changes");
     assert_eq!(changes.git_status(), status);
-    workspace.apply_to_source(&changes).expect("applied");
+    apply_changes(&workspace, &changes, &[]).expect("applied");
     let source = snapshot(&fixture.source());
     assert_eq!(
         source[&b".git/config"[..]],
@@ -77,7 +68,7 @@ fn a_stage_starts_as_a_repository_that_is_no_change() {
     fs::remove_dir_all(root.join(".git")).expect("removed");
     let changes = workspace.changes().expect("changes");
     assert_eq!(changes.git_status(), status);
-    workspace.apply_to_source(&changes).expect("applied");
+    apply_changes(&workspace, &changes, &[]).expect("applied");
     assert_eq!(snapshot(&fixture.source()), source);
 }
 

@@ -9,7 +9,9 @@ use abp_testkit::skip;
 use abp_workspace::PreparedWorkspace;
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, build, chmod, fifo, snapshot};
+use crate::fixture::{
+    Fixture, apply_set, build, chmod, fifo, image_of, snapshot, stored_change_set,
+};
 
 const TREE: &[(&str, &str)] = &[
     (".gitignore", "*.log\n.env\n"),
@@ -40,10 +42,7 @@ fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
 
 /// A stage that is the agent's repository, with one commit of everything.
 fn stage(fixture: &Fixture, run_id: Uuid) -> Option<PreparedWorkspace> {
-    let workspace = fixture
-        .manager
-        .prepare(&fixture.spec, run_id)
-        .expect("workspace");
+    let workspace = fixture.prepare_run(run_id).expect("workspace");
     repository(workspace.root())?;
     Some(workspace)
 }
@@ -296,10 +295,12 @@ fn d8_nothing_of_the_agent_runs_on_the_host() {
         let changes = workspace.changes().expect(case);
         assert!(changes.git_status().contains(" M a.txt\n"), "D8 {case}");
         assert!(changes.git_diff().contains("+ONE\n"), "D8 {case}");
+        let (set, images) = stored_change_set(&workspace, &changes).expect(case);
         workspace.keep().expect(case);
-        let workspace = fixture.manager.reopen(run_id).expect(case);
-        let changes = workspace.changes().expect(case);
-        workspace.apply_to_source(&changes).expect(case);
+        let stage = fixture.manager.claim(run_id).expect(case);
+        let diff = set.git_diff(stage.tree(), image_of(&images)).expect(case);
+        assert_eq!(diff, changes.git_diff(), "D8 {case}");
+        apply_set(stage.tree(), &set, &[], &images).expect(case);
         assert!(!mark.exists(), "D8 {case}");
         let applied = snapshot(&fixture.source());
         assert!(
@@ -307,13 +308,13 @@ fn d8_nothing_of_the_agent_runs_on_the_host() {
             "D8 {case}"
         );
 
-        everything(workspace.root());
+        everything(stage.tree());
         // Reading alone does not always write the index, which is what one of the traps waits for.
-        tell(workspace.root(), &["add", "a.txt"]);
+        tell(stage.tree(), &["add", "a.txt"]);
         let armed = mark.exists() || case == "core.pager";
         assert!(armed, "the trap is not one: {case}");
         drop(fs::remove_file(&mark));
-        workspace.remove().expect(case);
+        stage.discard().expect(case);
         assert!(!mark.exists(), "D8 {case}");
     }
 }

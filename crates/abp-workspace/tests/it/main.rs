@@ -16,8 +16,6 @@ mod git_baseline;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod kept;
-#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod merge;

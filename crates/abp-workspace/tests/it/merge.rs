@@ -9,7 +9,7 @@ use abp_workspace::{ConflictReason, Error, LineRange};
 use proptest::prelude::*;
 
 use crate::apply::{TREE, apply};
-use crate::fixture::{Fixture, build, chmod, snapshot};
+use crate::fixture::{Fixture, apply_changes, build, chmod, snapshot};
 
 /// Changes a stage and its source, and expects the conflicts named, with nothing changed.
 fn check_conflict(
@@ -24,7 +24,7 @@ fn check_conflict(
     meanwhile(&fixture.source());
     let before = snapshot(&fixture.source());
     let changes = workspace.changes().expect(case);
-    let error = workspace.apply_to_source(&changes).expect_err(case);
+    let error = apply_changes(&workspace, &changes, &[]).expect_err(case);
     assert_eq!(
         error.code(),
         ErrorCode::WorkspaceConflict,
@@ -265,7 +265,7 @@ fn applying_twice_is_applying_once() {
     build(root, &[("new/x", "2"), ("text", MERGED)]);
     let changes = workspace.changes().expect("changes");
     for _ in 0..2 {
-        workspace.apply_to_source(&changes).expect("applied");
+        apply_changes(&workspace, &changes, &[]).expect("applied");
         assert_eq!(snapshot(&fixture.source()), snapshot(root));
     }
 }
@@ -290,7 +290,7 @@ proptest! {
         build(&fixture.source(), &[("text", &text(&|owner| owner == 2))]);
         let before = snapshot(&fixture.source());
         let changes = workspace.changes().expect("changes");
-        let applied = workspace.apply_to_source(&changes);
+        let applied = apply_changes(&workspace, &changes, &[]);
         let meet = owners.windows(2).any(|pair| pair[0] != pair[1] && !pair.contains(&0));
         if meet && !apart {
             prop_assert!(matches!(applied, Err(Error::Conflict { .. })), "{applied:?}");

@@ -156,7 +156,7 @@ fn d7_a_full_disk_leaves_no_half_stage() {
         };
         let manager = WorkspaceManager::new(disk.join("stages")).without_git_baseline();
         let error = manager
-            .prepare(&fixture.spec, uuid::Uuid::new_v4())
+            .prepare(&fixture.spec, uuid::Uuid::new_v4(), &fixture.hidden)
             .expect_err(case);
         let full = match &error {
             Error::TooLarge { limit, .. } => *limit == "the free disk space",

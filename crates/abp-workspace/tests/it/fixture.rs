@@ -27,7 +27,21 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// A source with files (`name`, content) and links (`name`, `-> target`).
     pub(crate) fn new(entries: &[(&str, &str)]) -> Self {
-        let temp = tempfile::tempdir().expect("a temporary directory");
+        Self::within(&std::env::temp_dir(), entries)
+    }
+
+    /// As [`Self::new`], in memory where that is possible, so that a disk does not slow it down.
+    pub(crate) fn in_memory(entries: &[(&str, &str)]) -> Self {
+        let memory = Path::new("/dev/shm");
+        if tempfile::tempdir_in(memory).is_ok() {
+            Self::within(memory, entries)
+        } else {
+            Self::new(entries)
+        }
+    }
+
+    fn within(place: &Path, entries: &[(&str, &str)]) -> Self {
+        let temp = tempfile::tempdir_in(place).expect("a temporary directory");
         let source = temp.path().join("source");
         fs::create_dir(&source).expect("source");
         build(&source, entries);
@@ -185,7 +199,7 @@ pub(crate) fn snapshot(root: &Path) -> BTreeMap<Vec<u8>, String> {
                 format!("link {}", fs::read_link(&path).expect("link").display())
             } else if kind.is_dir() {
                 visit(root, &path, found);
-                "dir".to_owned()
+                format!("dir {mode:o}")
             } else if kind.is_fifo() {
                 "fifo".to_owned()
             } else {

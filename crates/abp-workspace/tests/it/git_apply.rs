@@ -124,7 +124,7 @@ fn git_apply(directory: &Path, diff: &str) -> Option<Result<(), String>> {
 fn files(root: &Path) -> Vec<(Vec<u8>, String)> {
     snapshot(root)
         .into_iter()
-        .filter(|(_, shown)| shown != "dir")
+        .filter(|(_, shown)| !shown.starts_with("dir "))
         .collect()
 }
 

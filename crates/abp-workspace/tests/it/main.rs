@@ -8,6 +8,8 @@ mod apply;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod git_apply;

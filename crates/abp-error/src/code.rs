@@ -72,6 +72,8 @@ pub enum ExitStatus {
     VerificationFailed = 7,
     /// The workspace changed under the run.
     WorkspaceConflict = 8,
+    /// A receipt is consistent with itself, and nothing proves that it is the run's.
+    NotProven = 9,
     /// Cancelled by the user.
     Cancelled = 130,
 }
@@ -233,6 +235,9 @@ error_codes! {
     WorkspaceConflict = "WORKSPACE_CONFLICT", Workspace, 409, WorkspaceConflict,
         "The source and the result changed the same places, so the result was not applied; nothing was changed.",
         "The message lists every conflict; change the source, run again, or apply the diff by hand.";
+    ChangeSetDecided = "CHANGE_SET_DECIDED", Workspace, 409, Usage,
+        "The changes of the run were decided already, or are being decided.",
+        "The message says how and by whom; run the order again to get new changes.";
     IrLoweringFailed = "IR_LOWERING_FAILED", Ir, 422, RunFailed,
         "A conversation cannot be written in the target format.",
         "The context names the part that has no counterpart.";
@@ -323,6 +328,9 @@ error_codes! {
     ConfigInvalid = "CONFIG_INVALID", Config, 400, Usage,
         "The configuration or the command line is not valid.",
         "The message names the place; see the command's --help.";
+    StateDirUnsafe = "STATE_DIR_UNSAFE", Config, 500, Usage,
+        "The state directory belongs to another user, or others can read or change it.",
+        "Run `chmod 700` on it if it is yours, or name another one with --state-dir or ABP_HOME.";
     ValidationFailed = "VALIDATION_FAILED", Config, 400, Usage,
         "The input is not valid.",
         "The context names the place and what was expected.";

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use abp_json::{CanonicalError, canonical};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::encoding;
@@ -29,6 +31,14 @@ impl Hash {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self::of_parts(&[bytes])
+    }
+
+    /// The hash of a value's canonical JSON.
+    ///
+    /// # Errors
+    /// Fails where the value holds something canonical JSON cannot carry.
+    pub fn of_canonical<T: Serialize + ?Sized>(value: &T) -> Result<Self, CanonicalError> {
+        canonical::value_to_vec(value).map(|bytes| Self::of(&bytes))
     }
 
     /// The hash of several pieces, one after the other.

@@ -113,6 +113,17 @@ impl DsseEnvelope {
         &self.payload.0
     }
 
+    /// Refuses a document of another type.
+    pub(crate) fn require_type(&self, expected: &'static str) -> Result<(), EnvelopeError> {
+        if self.payload_type == expected {
+            return Ok(());
+        }
+        Err(EnvelopeError::PayloadType {
+            found: self.payload_type.clone(),
+            expected,
+        })
+    }
+
     /// Returns the document where a key of that name signed it that was in use when its log had
     /// `size` entries.
     ///
@@ -125,12 +136,7 @@ impl DsseEnvelope {
         name: &str,
         size: u64,
     ) -> Result<&[u8], EnvelopeError> {
-        if self.payload_type != payload_type {
-            return Err(EnvelopeError::PayloadType {
-                found: self.payload_type.clone(),
-                expected: payload_type,
-            });
-        }
+        self.require_type(payload_type)?;
         let count = self.signatures.len();
         if count > MAX_SIGNATURES {
             return Err(EnvelopeError::TooManySignatures { count });

@@ -10,7 +10,10 @@
 //!   receipt. Keys have names and are rotated by an entry of the log ([`KeyRing`]).
 //! - **Checking**: [`verify_log`] takes a whole log and says which [`Promise`] does not hold and where.
 //!   Somebody with one older checkpoint can tell that the log was cut or rewritten.
-//! - **Leaving**: an [`ExportedReceipt`] carries a receipt with everything that proves it.
+//!   [`TraceVerifier`] compares stored events with the digest in their receipt.
+//! - **Deciding**: a [`Decision`] about a run's changes is an entry of the log too.
+//! - **Leaving**: an [`ExportedReceipt`] carries a receipt with everything that proves it, and a
+//!   [`ReceiptVerdict`] says whether a file is proven, consistent with itself only, or wrong.
 //!
 //! ```
 //! use std::collections::BTreeSet;
@@ -27,7 +30,7 @@
 //! let run_id = Uuid::from_u128(1);
 //! let work_order_sha256 = Hash::of(b"the order");
 //! let receipt_sha256 = Hash::of(b"the receipt");
-//! let start = log.append(EntryKind::RunStarted { run_id, work_order_sha256 }, at)?;
+//! let start = log.append(EntryKind::RunStarted { run_id, work_order_sha256, record: None }, at)?;
 //! let end = log.append(EntryKind::RunEnded { run_id, receipt_sha256 }, at)?;
 //! let kept = log.checkpoint().sign(&key)?;
 //!
@@ -47,6 +50,7 @@
 mod builder;
 mod chain;
 mod checkpoint;
+mod decision;
 mod diff;
 mod digest;
 mod dsse;
@@ -57,10 +61,13 @@ mod log;
 pub mod merkle;
 mod ring;
 mod sign;
+mod trace;
+mod verdict;
 
 pub use builder::ReceiptBuilder;
 pub use chain::{ChainError, ChainLink, ReceiptChain};
 pub use checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+pub use decision::{Decision, DecisionKind};
 pub use diff::{FieldDiff, ReceiptDiff, diff_documents, diff_receipts};
 pub use digest::{Hash, InvalidHash};
 pub use dsse::{DsseEnvelope, EnvelopeError, RECEIPT_PAYLOAD_TYPE};
@@ -68,7 +75,7 @@ pub use export::{ExportError, ExportedReceipt, ReceiptProof};
 pub use hash::{canonicalize, compute_hash, verify_hash};
 pub use log::{
     Edited, EntryKind, LogCheck, LogEntry, LogError, LogHead, LogLeaf, LogPlace, LogProblem,
-    LogReport, Promise, StoredEntry, StoredReceipt, verify_log,
+    LogReport, Promise, RunBinding, StoredEntry, StoredReceipt, verify_log,
 };
 pub use merkle::{
     Frontier, InvalidFrontier, ProofError, consistency_proof, inclusion_proof, verify_consistency,
@@ -76,3 +83,7 @@ pub use merkle::{
 };
 pub use ring::{KeyRing, KeyStanding};
 pub use sign::{KeyError, KeyId, Signature, SigningKey, VerifyingKey};
+pub use trace::{TraceCoverage, TraceProblem, TraceVerifier};
+pub use verdict::{
+    LoggedReceipt, ProofMissing, ReceiptFile, ReceiptProblem, ReceiptProvenBy, ReceiptVerdict,
+};

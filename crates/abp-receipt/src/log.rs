@@ -93,6 +93,10 @@ pub enum EntryKind {
         run_id: Uuid,
         /// The order it carries out.
         work_order_sha256: Hash,
+        /// What else is kept of the run from its start on. Entries of older releases bind the order
+        /// only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record: Option<RunBinding>,
     },
     /// A run ended in a receipt.
     RunEnded {
@@ -100,6 +104,13 @@ pub enum EntryKind {
         run_id: Uuid,
         /// Its receipt.
         receipt_sha256: Hash,
+    },
+    /// A run's changes were applied, discarded or rolled back.
+    Decision {
+        /// The run.
+        run_id: Uuid,
+        /// The hash of the [decision's document](crate::Decision::to_document).
+        decision_sha256: Hash,
     },
     /// Records of exchanges were sealed together. They are too many for an entry each.
     ExchangesSealed {
@@ -117,6 +128,16 @@ pub enum EntryKind {
         /// The old key's signature over the rest of the entry.
         signature: Signature,
     },
+}
+
+/// Binds the record that a store keeps of a run to the entry of the run's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunBinding {
+    /// The SHA-256 of the stored order, which is redacted and so has another hash than the order.
+    pub order_sha256: Hash,
+    /// The SHA-256 of the canonical JSON of everything else that never changes.
+    pub row_sha256: Hash,
 }
 
 /// What the old key signs.
@@ -201,9 +222,9 @@ impl LogEntry {
     #[must_use]
     pub fn run_id(&self) -> Option<Uuid> {
         match &self.kind {
-            EntryKind::RunStarted { run_id, .. } | EntryKind::RunEnded { run_id, .. } => {
-                Some(*run_id)
-            }
+            EntryKind::RunStarted { run_id, .. }
+            | EntryKind::RunEnded { run_id, .. }
+            | EntryKind::Decision { run_id, .. } => Some(*run_id),
             EntryKind::ExchangesSealed { .. } | EntryKind::KeyRotated { .. } => None,
         }
     }

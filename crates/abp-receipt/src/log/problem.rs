@@ -138,6 +138,14 @@ pub enum LogProblem {
         /// Where it ended.
         index: u64,
     },
+    /// A decision about the changes of a run that did not start before.
+    #[error("entry {index} decides about run {run_id}, which has no start before it")]
+    StrayDecision {
+        /// The run.
+        run_id: Uuid,
+        /// The decision.
+        index: u64,
+    },
     /// An entry or a checkpoint is of another log.
     #[error("{place} is of the log {origin:?}")]
     WrongOrigin {
@@ -179,7 +187,8 @@ impl LogProblem {
             | Self::MissingStart { .. }
             | Self::DuplicateStart { .. }
             | Self::DuplicateEnd { .. }
-            | Self::MissingReceipt { .. } => Promise::Completeness,
+            | Self::MissingReceipt { .. }
+            | Self::StrayDecision { .. } => Promise::Completeness,
         }
     }
 

@@ -249,7 +249,9 @@ impl<'a> Verifier<'a> {
                 let receipt = receipts(*run_id);
                 self.compare_receipt(index, *run_id, receipt_sha256, receipt);
             }
-            // Whoever keeps the records compares them with the root.
+            // The store that keeps the document compares it with the hash.
+            EntryKind::Decision { run_id, .. } => self.decide(index, *run_id),
+            // The store that keeps the records compares them with the root.
             EntryKind::ExchangesSealed { .. } => {}
             EntryKind::KeyRotated { .. } => {
                 if let Err(error) = self.keys.follow_from_here(entry) {
@@ -289,6 +291,17 @@ impl<'a> Verifier<'a> {
                 first,
             }),
             None => run.ended = Some(index),
+        }
+    }
+
+    fn decide(&mut self, index: u64, run_id: Uuid) {
+        if self
+            .runs
+            .get(&run_id)
+            .is_none_or(|run| run.started.is_none())
+        {
+            self.problems
+                .add(LogProblem::StrayDecision { run_id, index });
         }
     }
 

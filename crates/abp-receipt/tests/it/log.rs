@@ -228,6 +228,7 @@ fn e6_reorder_duplicate_replay() {
             let kind = EntryKind::RunStarted {
                 run_id: run(4),
                 work_order_sha256: Hash::of(b"order"),
+                record: None,
             };
             world
                 .stored
@@ -286,12 +287,14 @@ fn e17_clock_inversion() {
     let kind = EntryKind::RunStarted {
         run_id: run(2),
         work_order_sha256: Hash::of(b"order"),
+        record: None,
     };
     let earlier = world.head.append(kind, at(-100)).expect("room");
     world.stored.push(earlier);
     let again = EntryKind::RunStarted {
         run_id: run(3),
         work_order_sha256: Hash::of(b"order"),
+        record: None,
     };
     let at_once = world.head.append(again, at(-100)).expect("room");
     world.stored.push(at_once);

@@ -18,4 +18,8 @@ mod merkle;
 #[cfg(test)]
 mod receipts;
 #[cfg(test)]
+mod trace;
+#[cfg(test)]
+mod verdict;
+#[cfg(test)]
 mod world;

@@ -122,6 +122,7 @@ impl World {
         self.append(EntryKind::RunStarted {
             run_id: run(number),
             work_order_sha256: Hash::of(b"order"),
+            record: None,
         });
     }
 

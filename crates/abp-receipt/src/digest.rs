@@ -15,6 +15,10 @@ use crate::encoding;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
+/// Hashes bytes that come in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct HashStream(Sha256);
+
 /// A text or a slice that is no SHA-256 value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a SHA-256 value")]
@@ -64,6 +68,19 @@ impl Hash {
         encoding::array_from_base64(text)
             .map(Self)
             .ok_or(InvalidHash)
+    }
+}
+
+impl HashStream {
+    /// Adds a piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The hash of all pieces.
+    #[must_use]
+    pub fn finish(self) -> Hash {
+        Hash(self.0.finalize().into())
     }
 }
 

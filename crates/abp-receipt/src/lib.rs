@@ -69,7 +69,7 @@ pub use chain::{ChainError, ChainLink, ReceiptChain};
 pub use checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 pub use decision::{Decision, DecisionKind};
 pub use diff::{FieldDiff, ReceiptDiff, diff_documents, diff_receipts};
-pub use digest::{Hash, InvalidHash};
+pub use digest::{Hash, HashStream, InvalidHash};
 pub use dsse::{DsseEnvelope, EnvelopeError, RECEIPT_PAYLOAD_TYPE};
 pub use export::{ExportError, ExportedReceipt, ReceiptProof};
 pub use hash::{canonicalize, compute_hash, verify_hash};

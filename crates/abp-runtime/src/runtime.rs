@@ -15,7 +15,7 @@ use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::{Holders, PolicyEngine};
 use abp_receipt::Hash;
-use abp_store::{Acceptance, IdempotencyKey, NewRun, Store, StoreError, StoreOptions};
+use abp_store::{Acceptance, IdempotencyKey, NewRun, Project, Store, StoreError, StoreOptions};
 use abp_stream::Redactor;
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::WorkspaceManager;
@@ -254,7 +254,7 @@ impl Runtime {
         options: RunOptions,
     ) -> Result<RunHandle, RuntimeError> {
         let (accepted, place) = self.admit(backend_name, work_order, options).await?;
-        let entry = journal_entry(&accepted, None)?;
+        let entry = journal_entry(&accepted, backend_name, None)?;
         accepted.store.accept(entry).await?;
         Ok(start(&self.running, accepted, place))
     }
@@ -276,7 +276,7 @@ impl Runtime {
             request: request_hash(backend_name, work_order.clone())?,
         };
         let (accepted, place) = self.admit(backend_name, work_order, options).await?;
-        let entry = journal_entry(&accepted, Some(named))?;
+        let entry = journal_entry(&accepted, backend_name, Some(named))?;
         Ok(match accepted.store.accept(entry).await? {
             Acceptance::New => Submitted::Started(start(&self.running, accepted, place)),
             Acceptance::Existing(run_id) => Submitted::Existing(run_id),
@@ -466,6 +466,7 @@ fn start(running: &RunningRuns, accepted: Accepted, place: OwnedSemaphorePermit)
 
 fn journal_entry(
     accepted: &Accepted,
+    backend_asked: &str,
     idempotency_key: Option<IdempotencyKey>,
 ) -> Result<NewRun, RuntimeError> {
     let plan = &accepted.plan;
@@ -474,6 +475,10 @@ fn journal_entry(
         order_json: redacted(plan.order())?,
         order_sha256: plan.order_sha256().to_owned(),
         backend: plan.projection().selected_backend.clone(),
+        backend_asked: Some(backend_asked.to_owned()),
+        // A root that is not there is refused when it is staged.
+        project: Project::locate(plan.order().workspace.root.as_ref()).ok(),
+        principal: None,
         at: now(),
         idempotency_key,
     })

@@ -3,6 +3,8 @@
 //! A command that is refused leaves the transaction as it was, so that the others in it go on. Only
 //! a statement that fails ends it for all.
 
+mod change_set;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -14,6 +16,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::StoreError;
+use crate::bound_row::BoundRow;
 use crate::command::{Command, Done, Ending, NewEvents, Reply};
 use crate::exchange::{ExchangeChange, Pending};
 use crate::log::{LogMemory, LogTail, Signed, number};
@@ -200,6 +203,7 @@ impl<'a> Batch<'a> {
             Command::Answers(change) => change.apply(self.writing()).await?,
             Command::Reasoning(change) => change.apply(self.writing(), by).await?,
             Command::Exchanges(change) => self.change_exchanges(change).await?,
+            Command::ChangeSets(change) => self.change_set(change).await?,
             // Taken together by the caller.
             Command::Events(_) => Done::Written,
         };
@@ -215,24 +219,47 @@ impl<'a> Batch<'a> {
         {
             return Ok(Acceptance::Existing(existing));
         }
+        let named = run.idempotency_key.as_ref();
+        let request = named.map(|named| named.request.to_string());
+        let bound = BoundRow {
+            accepted_at: run.at,
+            backend: &run.backend,
+            backend_asked: run.backend_asked.as_deref(),
+            idempotency_key: named.map(|named| named.key.as_str()),
+            principal: run.principal.as_deref(),
+            project: run.project.as_ref().map(Into::into),
+            request_sha256: request.as_deref(),
+            run_id: run.run_id,
+            work_order_sha256: &run.order_sha256,
+        };
+        let record = bound.bind(&run.order_json);
         let kind = EntryKind::RunStarted {
             run_id: run.run_id,
             work_order_sha256: order,
+            record: Some(record.map_err(|error| self.log.broken(&error))?),
         };
-        self.log_entry(kind, run.at).await?;
-        let named = run.idempotency_key.as_ref();
+        let seq = self.log_entry(kind, run.at).await?;
+        let project = run.project.as_ref();
         let inserted = sqlx::query(
             "INSERT INTO runs (run_id, idempotency_key, request_sha256, accepted_at, work_order,
-                work_order_sha256, backend, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                work_order_sha256, backend, owner, log_seq, backend_asked, principal,
+                project_path, project_inode, project_born)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(run.run_id.to_string())
         .bind(named.map(|named| named.key.as_str()))
-        .bind(named.map(|named| named.request.to_string()))
+        .bind(request)
         .bind(run.at.as_unix_millis())
         .bind(run.order_json.as_str())
         .bind(run.order_sha256.as_str())
         .bind(run.backend.as_str())
         .bind(self.by.token)
+        .bind(number(seq)?)
+        .bind(run.backend_asked.as_deref())
+        .bind(run.principal.as_deref())
+        .bind(project.map(|project| project.path.as_str()))
+        .bind(project.map(|project| project.inode.cast_signed()))
+        .bind(project.and_then(|project| project.born))
         .execute(&mut *self.connection)
         .await?;
         let slot = Slot {
@@ -330,6 +357,8 @@ impl<'a> Batch<'a> {
             .bind(ending.outcome.as_str())
             .bind(run)
             .execute(&mut *self.connection)
+            .await?;
+        self.drop_unvouched(ending.run_id, run, ending.change_set)
             .await?;
         if let Some(slot) = self.slot(ending.run_id) {
             slot.ended = true;

@@ -11,6 +11,7 @@ use crate::StoreError;
 use crate::answer::AnswerChange;
 use crate::api_key::KeyChange;
 use crate::budget::{BudgetChange, Reserved};
+use crate::change_set::{ChangeSetChange, DecisionRecord};
 use crate::exchange::ExchangeChange;
 use crate::reasoning::ReasoningChange;
 use crate::record::{Acceptance, Committed, NewRun};
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Answers(AnswerChange),
     Reasoning(ReasoningChange),
     Exchanges(ExchangeChange),
+    ChangeSets(ChangeSetChange),
 }
 
 /// Events of a run that follow each other.
@@ -51,6 +53,8 @@ pub(crate) struct Ending {
     pub(crate) sha256: Hash,
     pub(crate) outcome: String,
     pub(crate) finished_at: Timestamp,
+    /// The change set that the receipt vouches for.
+    pub(crate) change_set: Option<Hash>,
 }
 
 /// What was done.
@@ -65,6 +69,7 @@ pub(crate) enum Done {
     Count(u64),
     Rotated(Box<VerifyingKey>),
     Reserved(Reserved),
+    Decided(Option<Box<DecisionRecord>>),
 }
 
 pub(crate) type Reply = Result<Done, StoreError>;
@@ -104,6 +109,7 @@ impl Command {
             Self::Keys(change) => change.size(),
             Self::Answers(change) => change.size(),
             Self::Reasoning(change) => change.size(),
+            Self::ChangeSets(change) => change.size(),
             Self::Adopt(_)
             | Self::Rotate
             | Self::Probe
@@ -120,6 +126,7 @@ impl Command {
             Self::Events(events) => Some(events.run_id),
             Self::Finish(ending) => Some(ending.run_id),
             Self::Adopt(run_id) => Some(*run_id),
+            Self::ChangeSets(change) => change.run_id(),
             Self::Rotate
             | Self::Probe
             | Self::Sweep
@@ -133,7 +140,14 @@ impl Command {
 
     /// Whether it is taken although the disk is full.
     pub(crate) fn is_urgent(&self) -> bool {
-        matches!(self, Self::Finish(_) | Self::Adopt(_) | Self::Probe)
+        matches!(
+            self,
+            Self::Finish(_)
+                | Self::Adopt(_)
+                | Self::Probe
+                // An application that was begun must be able to end, as a run must.
+                | Self::ChangeSets(ChangeSetChange::End { .. } | ChangeSetChange::Adopt(_))
+        )
     }
 }
 

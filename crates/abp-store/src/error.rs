@@ -6,8 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use abp_core::Timestamp;
 use abp_error::{AbpError, ErrorCode};
+use abp_receipt::Hash;
 use uuid::Uuid;
+
+use crate::{ChangeSetState, StateDirProblem};
 
 /// Why the store did not do what it was asked.
 ///
@@ -25,6 +29,14 @@ pub enum StoreError {
         /// Why it failed.
         #[source]
         source: Arc<io::Error>,
+    },
+    /// The state directory is not this user's alone.
+    #[error("the state directory {} is not safe: {problem}", path.display())]
+    UnsafeStateDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why it is not safe.
+        problem: StateDirProblem,
     },
     /// Others may read or change what only the owner may.
     #[error("{} has mode {mode:04o}; {remedy}", path.display())]
@@ -145,6 +157,40 @@ pub enum StoreError {
         /// What is wrong.
         problem: String,
     },
+    /// Bytes do not have the hash they were given with.
+    #[error("{what} has the hash {found}, expected is {given}")]
+    WrongHash {
+        /// Which bytes.
+        what: &'static str,
+        /// The hash given.
+        given: Hash,
+        /// The hash they have.
+        found: Hash,
+    },
+    /// The run has other changes already.
+    #[error("run {0} has other changes stored already")]
+    ChangeSetExists(Uuid),
+    /// The run has no changes that could be decided.
+    #[error("run {0} has no changes to decide about")]
+    NoChangeSet(Uuid),
+    /// The changes are decided, or being applied.
+    #[error("the changes of run {run_id} {}", describe_state(*state, by, *at))]
+    ChangeSetDecided {
+        /// The run.
+        run_id: Uuid,
+        /// The state they are in.
+        state: ChangeSetState,
+        /// Who brought them into it.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// There is no application of that id that did not end.
+    #[error("there is no open application {0}")]
+    NoApplication(Uuid),
+    /// The application belongs to another process.
+    #[error("application {0} belongs to another process")]
+    ForeignApplication(Uuid),
     /// There is an API key with that id or that secret already.
     #[error("API key {0:?} or its secret exists already")]
     DuplicateApiKey(String),
@@ -222,11 +268,16 @@ impl StoreError {
             | Self::KeyMissing { .. }
             | Self::KeyUnusable { .. }
             | Self::Origin { .. } => ErrorCode::ConfigInvalid,
+            Self::UnsafeStateDir { .. } => ErrorCode::StateDirUnsafe,
             Self::Damaged { .. } | Self::LogBroken { .. } => ErrorCode::ReceiptChainBroken,
             Self::KeyReused { .. } => ErrorCode::IdempotencyKeyReused,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
             Self::UnknownApiKey(_) => ErrorCode::Unauthenticated,
+            Self::ChangeSetDecided { .. } => ErrorCode::ChangeSetDecided,
+            Self::NoChangeSet(_) | Self::NoApplication(_) => ErrorCode::NotFound,
             Self::DuplicateRun(_)
+            | Self::WrongHash { .. }
+            | Self::ChangeSetExists(_)
             | Self::DuplicateApiKey(_)
             | Self::DuplicateReservation(_)
             | Self::UnknownRun(_)
@@ -239,6 +290,7 @@ impl StoreError {
             | Self::NotDurable { .. }
             | Self::Database { .. }
             | Self::NotOwner(_)
+            | Self::ForeignApplication(_)
             | Self::OutOfOrder { .. }
             | Self::Closed
             | Self::WriterGone => ErrorCode::ReceiptStoreFailed,
@@ -258,6 +310,18 @@ impl StoreError {
 impl From<StoreError> for AbpError {
     fn from(error: StoreError) -> Self {
         Self::new(error.code(), error.to_string()).with_source(error)
+    }
+}
+
+/// Says how far changes are decided, by whom and since when.
+fn describe_state(state: ChangeSetState, by: &str, at: Timestamp) -> String {
+    match state {
+        ChangeSetState::Proposed => "are not decided".to_owned(),
+        ChangeSetState::Conflict => format!("met a conflict when {by} applied them at {at}"),
+        ChangeSetState::Applying => format!("are being applied by {by} since {at}"),
+        ChangeSetState::Applied => format!("are already applied, by {by} at {at}"),
+        ChangeSetState::Discarded => format!("are already discarded, by {by} at {at}"),
+        ChangeSetState::Expired => format!("have expired and were removed by {by} at {at}"),
     }
 }
 

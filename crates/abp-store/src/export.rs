@@ -1,6 +1,6 @@
 //! Taking a receipt out of the store, with everything that proves it elsewhere.
 
-use abp_receipt::{EntryKind, ExportedReceipt, LogEntry, ReceiptProof, inclusion_proof};
+use abp_receipt::{ExportedReceipt, ReceiptProof, inclusion_proof};
 use uuid::Uuid;
 
 use crate::keys::KeyDir;
@@ -23,7 +23,7 @@ impl Store {
         let path = inclusion_proof(&leaves, receipt.log_seq)
             .map_err(|error| self.broken(error.to_string()))?;
         let entry = match self.log_entries(receipt.log_seq, 1).await?.pop() {
-            Some(record) => self.entry(&record.entry)?,
+            Some(record) => self.entry_of(&record.entry)?,
             None => return Err(self.broken(format!("entry {} is missing", receipt.log_seq))),
         };
         let proof = ReceiptProof {
@@ -37,28 +37,5 @@ impl Store {
         let mut exported = ExportedReceipt::sign(receipt.document, proof, &key);
         exported.rotations = self.rotations().await?;
         Ok(Some(exported))
-    }
-
-    /// How the log's key came about, oldest first.
-    async fn rotations(&self) -> Result<Vec<LogEntry>, StoreError> {
-        // Few of very many: only what looks like one is read.
-        let likely: Vec<String> = sqlx::query_scalar(
-            r#"SELECT entry FROM log WHERE instr(entry, '"key_rotated"') ORDER BY seq"#,
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(|error| self.failed(&error))?;
-        let mut rotations = Vec::new();
-        for text in likely {
-            let entry = self.entry(&text)?;
-            if matches!(entry.kind, EntryKind::KeyRotated { .. }) {
-                rotations.push(entry);
-            }
-        }
-        Ok(rotations)
-    }
-
-    fn entry(&self, text: &str) -> Result<LogEntry, StoreError> {
-        LogEntry::from_leaf_bytes(text.as_bytes()).map_err(|error| self.broken(error.to_string()))
     }
 }

@@ -9,11 +9,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::StoreError;
+use crate::state_dir::require_safe;
 
 const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 /// Everybody but the owner.
 const OTHERS: u32 = 0o077;
+/// What is wrong with a database that is not there, or empty, beside keys of its log.
+const GONE: &str = "it is gone, and the keys of its log are there";
 /// How often a lock that somebody else has is asked for.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
@@ -24,26 +27,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes the directories that are missing, for the owner alone.
+    /// Makes the directories that are missing, for the owner alone, and refuses a state directory
+    /// that others can reach.
     pub(crate) fn prepare(root: &Path) -> Result<Self, StoreError> {
-        let layout = Self {
-            root: root.to_owned(),
-        };
-        for directory in [root.to_owned(), layout.owners(), layout.keys()] {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(PRIVATE_DIR)
-                .create(&directory)
-                .map_err(StoreError::io("create", &directory))?;
-        }
-        let mode = mode_of(root)?;
-        if mode & 0o1002 == 0o0002 {
-            return Err(StoreError::Permissions {
-                path: root.to_owned(),
-                mode,
-                remedy: "everybody may replace what is in it: run `chmod o-w` on it",
-            });
-        }
+        let layout = Self::existing(root);
+        create_directory(root)?;
+        require_safe(root)?;
+        create_directory(&layout.owners())?;
+        create_directory(&layout.keys())?;
         Ok(layout)
     }
 
@@ -52,6 +43,30 @@ impl Layout {
         Self {
             root: root.to_owned(),
         }
+    }
+
+    /// The files of a store, where there is one. Creates nothing.
+    pub(crate) fn find(root: &Path) -> Result<Option<Self>, StoreError> {
+        let layout = Self::existing(root);
+        let path = layout.database();
+        match fs::metadata(&path) {
+            Ok(_) => {}
+            // A database that is gone although its keys are there is a loss, not an empty place.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !layout.has_keys() => {
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let problem = GONE.to_owned();
+                return Err(StoreError::Damaged { path, problem });
+            }
+            Err(error) => return Err(StoreError::io("inspect", &path)(error)),
+        }
+        require_safe(root)?;
+        Ok(Some(layout))
+    }
+
+    fn has_keys(&self) -> bool {
+        fs::read_dir(self.keys()).is_ok_and(|mut keys| keys.next().is_some())
     }
 
     pub(crate) fn database(&self) -> PathBuf {
@@ -79,10 +94,9 @@ impl Layout {
     pub(crate) fn create_database(&self) -> Result<(), StoreError> {
         let path = self.database();
         let size = fs::metadata(&path).map_or(0, |file| file.len());
-        let had_keys = fs::read_dir(self.keys()).is_ok_and(|mut keys| keys.next().is_some());
         // Smaller than any header: a database would be taken for an empty one, and begun anew.
-        let problem = match (size, had_keys) {
-            (0, true) => Some("it is gone, and the keys of its log are there".to_owned()),
+        let problem = match (size, self.has_keys()) {
+            (0, true) => Some(GONE.to_owned()),
             (1..512, _) => Some(format!("it has {size} bytes")),
             _ => None,
         };
@@ -127,6 +141,14 @@ impl Layout {
             }
         }
     }
+}
+
+fn create_directory(path: &Path) -> Result<(), StoreError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(PRIVATE_DIR)
+        .create(path)
+        .map_err(StoreError::io("create", path))
 }
 
 /// Makes a file that was not there, for the owner alone.

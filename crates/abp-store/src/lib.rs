@@ -61,10 +61,11 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), abp_store::StoreError> {
-//! # let dir = tempfile::tempdir().expect("a directory");
+//! # let temporary = tempfile::tempdir().expect("a directory");
+//! # let dir = temporary.path().join("state");
 //! use abp_store::{NewRun, Store, StoreOptions};
 //!
-//! let store = Store::open(dir.path(), StoreOptions::default()).await?;
+//! let store = Store::open(&dir, StoreOptions::default()).await?;
 //! let run_id = uuid::Uuid::now_v7();
 //! store
 //!     .accept(NewRun {
@@ -72,6 +73,9 @@
 //!         order_json: r#"{"task":"say hello"}"#.to_owned(),
 //!         order_sha256: "0".repeat(64),
 //!         backend: "mock".to_owned(),
+//!         backend_asked: Some("auto".to_owned()),
+//!         project: None,
+//!         principal: None,
 //!         at: abp_core::Timestamp::from_unix_millis(0),
 //!         idempotency_key: None,
 //!     })
@@ -87,7 +91,9 @@
 mod answer;
 mod api_key;
 mod batch;
+mod bound_row;
 mod budget;
+mod change_set;
 mod command;
 mod error;
 mod exchange;
@@ -97,7 +103,9 @@ mod layout;
 mod log;
 mod open;
 mod owner;
+mod project;
 mod read;
+mod read_change_set;
 mod read_log;
 mod reasoning;
 mod receipt;
@@ -105,24 +113,33 @@ mod record;
 mod reserve;
 mod schema;
 mod segment;
+mod state_dir;
 mod store;
 mod sweep;
+mod trusted_log;
 mod verify;
 mod writer;
 
 pub use answer::KeptAnswer;
 pub use api_key::{ApiKeyRecord, NewApiKey};
 pub use budget::{BudgetState, Reservation, Reserved};
+pub use change_set::{
+    ApplicationEnd, ApplicationJournal, ChangeSetRecord, ChangeSetState, Decider, DecisionRecord,
+    OpenApplication,
+};
 pub use error::StoreError;
 pub use exchange::{
     ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,
 };
 pub use open::StoreOptions;
+pub use project::{Project, path_text};
 pub use read::StoreReader;
 pub use reasoning::ReasoningEntry;
 pub use record::{
     Acceptance, Ack, Committed, EventRecord, Health, IdempotencyKey, LogRecord, NewRun,
     ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
 };
+pub use state_dir::StateDirProblem;
 pub use store::Store;
-pub use verify::{StoreProblem, StoreReport, VerifyOptions};
+pub use trusted_log::{ReceiptJudge, TrustedLog};
+pub use verify::{RunPart, StoreCoverage, StoreProblem, StoreReport, VerifyOptions};

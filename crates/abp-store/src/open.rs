@@ -55,11 +55,26 @@ impl Default for StoreOptions {
 }
 
 impl Store {
-    /// Opens the store of a state directory, or makes it. What processes that are gone had reserved is
-    /// spent then.
+    /// Opens the store of a state directory where there is one; otherwise creates nothing at all.
     ///
     /// # Errors
-    /// Fails where the directory cannot be used, where the store is of a newer version (it is then
+    /// As [`Store::open`]; also where the database is gone and the keys of its log are there.
+    pub async fn open_existing(
+        state_dir: &Path,
+        options: StoreOptions,
+    ) -> Result<Option<Self>, StoreError> {
+        match Layout::find(state_dir)? {
+            None => Ok(None),
+            Some(_) => Self::open(state_dir, options).await.map(Some),
+        }
+    }
+
+    /// Opens the store of a state directory, or makes it, with mode 0700. Budget that processes had
+    /// reserved and that are gone counts as spent then.
+    ///
+    /// # Errors
+    /// Refuses a state directory that belongs to another user, is another user's link, or can be
+    /// reached by group or others. Fails where the directory cannot be used, where the store is of a newer version (it is then
     /// left as it was), damaged, or not a store, and where the key of its log is missing or may be
     /// read by others.
     pub async fn open(state_dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {

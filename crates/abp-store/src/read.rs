@@ -10,15 +10,16 @@ use sqlx::Row as _;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
 use uuid::Uuid;
 
-use crate::StoreError;
 use crate::error::Failure;
 use crate::layout::Layout;
 use crate::log::number;
 use crate::owner;
+use crate::project::ancestors_json;
 use crate::record::{
     EventRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
 };
 use crate::schema;
+use crate::{Project, StoreError};
 
 /// The most rows of a page.
 pub(crate) const MAX_PAGE_ROWS: u32 = 10_000;
@@ -48,13 +49,23 @@ impl StoreReader {
     /// # Errors
     /// Fails where there is no store, or none that this release can read.
     pub async fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let layout = Layout::existing(state_dir);
+        let path = Layout::existing(state_dir).database();
+        let found = Self::open_existing(state_dir).await?;
+        found.ok_or(StoreError::NoStore { path })
+    }
+
+    /// Opens the store of a state directory for reading, where there is one. Creates nothing; files
+    /// that the database needs while it is read are gone after [`close`](Self::close).
+    ///
+    /// # Errors
+    /// Refuses a state directory that is not this user's alone, and a store of another version.
+    pub async fn open_existing(state_dir: &Path) -> Result<Option<Self>, StoreError> {
+        let Some(layout) = Layout::find(state_dir)? else {
+            return Ok(None);
+        };
         let path = layout.database();
-        if !path.exists() {
-            return Err(StoreError::NoStore { path });
-        }
         match schema::inspect(&path, PATIENCE).await? {
-            0 => return Err(StoreError::NoStore { path }),
+            0 => return Ok(None),
             found if i64::try_from(found) != Ok(schema::version()) => {
                 return Err(StoreError::OlderVersion { path, found });
             }
@@ -65,8 +76,7 @@ impl StoreReader {
             .fetch_optional(&reader.pool)
             .await
             .map_err(|error| reader.failed(&error))?;
-        let origin = origin.ok_or(StoreError::NoStore { path })?;
-        Ok(Self { origin, ..reader })
+        Ok(origin.map(|origin| Self { origin, ..reader }))
     }
 
     pub(crate) fn new(
@@ -109,18 +119,21 @@ impl StoreReader {
     pub async fn runs(&self, filter: &RunFilter, limit: u32) -> Result<Vec<RunRecord>, StoreError> {
         let query = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
-                ended_at, outcome, idempotency_key
+                ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
+                project_inode, project_born
             FROM runs
             WHERE (?1 IS NULL OR (ended_at IS NOT NULL) = ?1)
                 AND (?2 IS NULL OR backend = ?2)
                 AND (?3 IS NULL OR outcome = ?3)
                 AND (?4 IS NULL OR id < ?4)
-            ORDER BY id DESC LIMIT ?5",
+                AND (?5 IS NULL OR project_path IN (SELECT value FROM json_each(?5)))
+            ORDER BY id DESC LIMIT ?6",
         )
         .bind(filter.ended)
         .bind(filter.backend.as_deref())
         .bind(filter.outcome.as_deref())
         .bind(filter.before)
+        .bind(filter.directory.as_deref().map(ancestors_json))
         .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
             let run = run_record(row, &self.path)?;
@@ -137,7 +150,8 @@ impl StoreReader {
     pub async fn run(&self, run_id: Uuid) -> Result<Option<RunRecord>, StoreError> {
         let row = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
-                ended_at, outcome, idempotency_key
+                ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
+                project_inode, project_born
             FROM runs WHERE run_id = ?",
         )
         .bind(run_id.to_string())
@@ -212,10 +226,10 @@ impl StoreReader {
         limit: u32,
     ) -> Result<Vec<ReceiptSummary>, StoreError> {
         let query = sqlx::query(
-            "SELECT runs.run_id, log_seq, sha256, length(document)
+            "SELECT runs.run_id, receipts.log_seq, sha256, length(document)
             FROM receipts JOIN runs ON runs.id = receipts.run
-            WHERE ?1 IS NULL OR log_seq < ?1
-            ORDER BY log_seq DESC LIMIT ?2",
+            WHERE ?1 IS NULL OR receipts.log_seq < ?1
+            ORDER BY receipts.log_seq DESC LIMIT ?2",
         )
         .bind(before.map(number).transpose()?)
         .bind(limit.min(MAX_PAGE_ROWS));
@@ -238,7 +252,8 @@ impl StoreReader {
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
-                ended_at, outcome, idempotency_key,
+                ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
+                project_inode, project_born,
                 (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
             FROM runs WHERE ended_at IS NULL ORDER BY id",
         )
@@ -247,18 +262,24 @@ impl StoreReader {
         .map_err(|error| self.failed(&error))?;
         let read = |row: &SqliteRow| {
             let run = run_record(row, &self.path)?;
-            let own = self.token.as_ref() == Some(&run.owner);
+            let (own, owner_alive) = self.ownership(&run.owner);
             Ok(UnfinishedRun {
-                owner_alive: own || owner::is_alive(&self.owners, &run.owner),
+                owner_alive,
                 own,
                 events: row
-                    .try_get::<i64, _>(10)
+                    .try_get::<i64, _>(15)
                     .map_err(|error| self.failed(&error))?
                     .unsigned_abs(),
                 run,
             })
         };
         rows.iter().map(read).collect()
+    }
+
+    /// Whether a token is that of this process, and whether its process lives.
+    pub(crate) fn ownership(&self, token: &str) -> (bool, bool) {
+        let own = self.token.as_deref() == Some(token);
+        (own, own || owner::is_alive(&self.owners, token))
     }
 
     /// Reads rows until there are enough bytes; holds no more than that.
@@ -284,7 +305,8 @@ impl StoreReader {
         Ok(page)
     }
 
-    pub(crate) async fn close(&self) {
+    /// Closes the connections, and waits until they are closed.
+    pub async fn close(&self) {
         self.pool.close().await;
     }
 
@@ -332,6 +354,9 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
                     .map(Timestamp::from_unix_millis),
                 outcome: row.try_get(8)?,
                 idempotency_key: row.try_get(9)?,
+                backend_asked: row.try_get(10)?,
+                principal: row.try_get(11)?,
+                project: project(row, 12)?,
             },
             row.try_get::<&str, _>(1)?,
         ))
@@ -342,7 +367,20 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
     Ok(RunRecord { run_id, ..run })
 }
 
-fn uuid_of(text: &str, path: &Path) -> Result<Uuid, StoreError> {
+/// The project of a run, from that column on.
+pub(crate) fn project(row: &SqliteRow, first: usize) -> Result<Option<Project>, sqlx::Error> {
+    let path: Option<String> = row.try_get(first)?;
+    let inode: Option<i64> = row.try_get(first + 1)?;
+    let born: Option<i64> = row.try_get(first + 2)?;
+    Ok(path.map(|path| Project {
+        path,
+        // The database has no unsigned numbers; every inode comes back as it was.
+        inode: inode.unwrap_or_default().cast_unsigned(),
+        born,
+    }))
+}
+
+pub(crate) fn uuid_of(text: &str, path: &Path) -> Result<Uuid, StoreError> {
     text.parse()
         .map_err(|error| damaged(path, "a run id", error))
 }

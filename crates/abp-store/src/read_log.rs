@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use abp_receipt::{Hash, SignedCheckpoint, VerifyingKey};
+use abp_receipt::{EntryKind, Hash, LogEntry, SignedCheckpoint, VerifyingKey};
 use sqlx::Row as _;
 
 use crate::log::number;
@@ -112,6 +112,29 @@ impl StoreReader {
             .await
             .map_err(|error| self.failed(&error))?;
         self.parse_key(&text)
+    }
+
+    /// How the log's key came about, oldest first.
+    pub(crate) async fn rotations(&self) -> Result<Vec<LogEntry>, StoreError> {
+        // Few of very many: only what looks like one is read.
+        let likely: Vec<String> = sqlx::query_scalar(
+            r#"SELECT entry FROM log WHERE instr(entry, '"key_rotated"') ORDER BY seq"#,
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(&error))?;
+        let mut rotations = Vec::new();
+        for text in likely {
+            let entry = self.entry_of(&text)?;
+            if matches!(entry.kind, EntryKind::KeyRotated { .. }) {
+                rotations.push(entry);
+            }
+        }
+        Ok(rotations)
+    }
+
+    pub(crate) fn entry_of(&self, text: &str) -> Result<LogEntry, StoreError> {
+        LogEntry::from_leaf_bytes(text.as_bytes()).map_err(|error| self.broken(error.to_string()))
     }
 
     fn parse_key(&self, text: &str) -> Result<VerifyingKey, StoreError> {

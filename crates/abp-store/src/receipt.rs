@@ -13,6 +13,14 @@ use crate::command::Ending;
 struct ReceiptParts {
     meta: ReceiptMeta,
     outcome: Outcome,
+    #[serde(default)]
+    workspace: Option<ReceiptWorkspace>,
+}
+
+#[derive(Deserialize)]
+struct ReceiptWorkspace {
+    #[serde(default)]
+    change_set_sha256: Option<Hash>,
 }
 
 #[derive(Deserialize)]
@@ -51,5 +59,8 @@ pub(crate) fn check_receipt(
         sha256,
         outcome: outcome.as_str().unwrap_or_default().to_owned(),
         finished_at: parts.meta.finished_at,
+        change_set: parts
+            .workspace
+            .and_then(|workspace| workspace.change_set_sha256),
     })
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::command::{Done, Reply};
-use crate::{ExchangeHealth, StoreError};
+use crate::{ExchangeHealth, Project, StoreError};
 
 /// A run to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,12 @@ pub struct NewRun {
     pub order_sha256: String,
     /// The backend that was chosen.
     pub backend: String,
+    /// The backend that was asked for, such as `auto`.
+    pub backend_asked: Option<String>,
+    /// The directory that the run works on.
+    pub project: Option<Project>,
+    /// The identity that asked for the run.
+    pub principal: Option<String>,
     /// When the run was accepted.
     pub at: Timestamp,
     /// Names the request: a second one with the same key is the same run.
@@ -91,6 +97,12 @@ pub struct RunRecord {
     pub order_sha256: String,
     /// The backend that was chosen.
     pub backend: String,
+    /// The backend that was asked for; `None` for runs of releases that did not record it.
+    pub backend_asked: Option<String>,
+    /// The directory that the run works on; `None` for runs of releases that did not record it.
+    pub project: Option<Project>,
+    /// The identity that asked for the run, where it is known.
+    pub principal: Option<String>,
     /// The process it belongs to.
     pub owner: String,
     /// When its receipt was stored; `None` while there is none.
@@ -110,6 +122,9 @@ pub struct RunFilter {
     pub backend: Option<String>,
     /// Only runs with this outcome.
     pub outcome: Option<String>,
+    /// Only runs whose project is this directory or contains it: a canonical path, as
+    /// [`path_text`](crate::path_text) writes it. `None` lists the runs of all projects.
+    pub directory: Option<String>,
     /// Only runs older than the one with this [number](RunRecord::number).
     pub before: Option<i64>,
 }

@@ -138,6 +138,61 @@ const STEPS: &[&str] = &[
         json TEXT NOT NULL
     ) STRICT;
 ",
+    // Every run is joined to the entry of its start, also runs of older releases. An entry that is
+    // damaged costs its own run that link and nothing else.
+    "
+    ALTER TABLE runs ADD COLUMN log_seq INTEGER REFERENCES log (seq);
+    ALTER TABLE runs ADD COLUMN project_path TEXT;
+    ALTER TABLE runs ADD COLUMN project_inode INTEGER;
+    ALTER TABLE runs ADD COLUMN project_born INTEGER;
+    ALTER TABLE runs ADD COLUMN principal TEXT;
+    ALTER TABLE runs ADD COLUMN backend_asked TEXT;
+    CREATE TEMP TABLE starts (run_id TEXT PRIMARY KEY, seq INTEGER) WITHOUT ROWID;
+    INSERT OR IGNORE INTO starts
+        SELECT json_extract(entry, '$.kind.run_id'), seq FROM log
+        WHERE CASE WHEN json_valid(entry)
+            THEN json_extract(entry, '$.kind.type') = 'run_started'
+                AND json_extract(entry, '$.kind.run_id') IS NOT NULL
+            ELSE 0 END
+        ORDER BY seq;
+    UPDATE runs SET log_seq = (SELECT seq FROM starts WHERE starts.run_id = runs.run_id);
+    DROP TABLE starts;
+    CREATE UNIQUE INDEX runs_by_start ON runs (log_seq);
+    CREATE INDEX runs_by_project ON runs (project_path) WHERE project_path IS NOT NULL;
+    CREATE TABLE run_blobs (
+        run INTEGER NOT NULL REFERENCES runs (id),
+        sha256 BLOB NOT NULL,
+        chunk INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        UNIQUE (run, sha256, chunk)
+    ) STRICT;
+    CREATE TABLE change_sets (
+        run INTEGER PRIMARY KEY REFERENCES runs (id),
+        sha256 BLOB NOT NULL,
+        state TEXT NOT NULL,
+        state_at INTEGER NOT NULL,
+        state_by TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX undecided_change_sets ON change_sets (run)
+        WHERE state IN ('proposed', 'applying', 'conflict');
+    CREATE TABLE applications (
+        id TEXT NOT NULL PRIMARY KEY,
+        run INTEGER NOT NULL UNIQUE REFERENCES change_sets (run),
+        owner TEXT NOT NULL,
+        decided_by TEXT NOT NULL,
+        via TEXT NOT NULL,
+        begun_at INTEGER NOT NULL,
+        paths TEXT NOT NULL,
+        journal BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE decisions (
+        log_seq INTEGER PRIMARY KEY REFERENCES log (seq),
+        run INTEGER NOT NULL REFERENCES runs (id),
+        kind TEXT NOT NULL,
+        document BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX decisions_by_run ON decisions (run, log_seq);
+",
 ];
 
 /// The version this release writes.
@@ -161,11 +216,26 @@ pub(crate) fn options(path: &Path, patience: Duration) -> SqliteConnectOptions {
 
 /// How connections that only read are opened.
 pub(crate) fn reading(path: &Path, patience: Duration) -> SqliteConnectOptions {
-    bare(path)
-        .read_only(true)
+    leaving_nothing(path)
         .busy_timeout(patience)
         .pragma("trusted_schema", "OFF")
         .pragma("cell_size_check", "ON")
+}
+
+/// Opens so that nothing new is there when the last connection is closed.
+///
+/// The database needs its write-ahead file and its index even to read. Where another process has
+/// them, or left them, a read-only connection uses them and changes nothing. Where they are not
+/// there, a read-only connection would make them and could not remove them; one that may write, and
+/// is told not to, removes them when it is closed.
+fn leaving_nothing(path: &Path) -> SqliteConnectOptions {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    if Path::new(&wal).exists() {
+        bare(path).read_only(true)
+    } else {
+        bare(path).pragma("query_only", "ON")
+    }
 }
 
 fn bare(path: &Path) -> SqliteConnectOptions {
@@ -179,11 +249,10 @@ fn bare(path: &Path) -> SqliteConnectOptions {
 /// file has version 0.
 pub(crate) async fn inspect(path: &Path, patience: Duration) -> Result<usize, StoreError> {
     let failed = |error: sqlx::Error| Failure::of(&error).into_error(path);
-    let looking = bare(path).busy_timeout(patience);
-    let found = match look(looking.clone().read_only(true)).await {
+    let found = match look(leaving_nothing(path).busy_timeout(patience)).await {
         // A process died while it made the database. What it left half done can only be undone by a
         // connection that may write, and nothing that was ever reported as done is in it.
-        Err(error) if is_hot_journal(&error) => look(looking).await,
+        Err(error) if is_hot_journal(&error) => look(bare(path).busy_timeout(patience)).await,
         found => found,
     };
     judge(path, &found.map_err(failed)?, version())

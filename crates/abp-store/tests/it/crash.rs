@@ -21,7 +21,7 @@ fn acked(said: &[String]) -> u64 {
 /// F2: what was acknowledged is there, however the process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f2_what_was_acknowledged_survives_a_kill() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     for round in 0..25_u64 {
         let mut peer = Peer::start(&[], "append for ever", dir.path());
         let run = peer.run_id();
@@ -51,7 +51,7 @@ async fn f2_what_was_acknowledged_survives_a_kill() {
 /// reserved is spent, and that it may have lost exchanges is counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f2_a_killed_gateway_keeps_its_accounts() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let mut active = 0;
     for round in 0..12_u64 {
         let mut peer = Peer::start(&[], "a gateway for ever", dir.path());
@@ -105,7 +105,7 @@ async fn e13_a_kill_at_any_sync_leaves_at_most_one_receipt() {
         abp_testkit::skip("a kill at every sync of a run", "strace is not installed");
         return;
     }
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     open(dir.path()).await.close().await;
     for sync in 1.. {
         let inject = format!("inject=fsync,fdatasync:signal=KILL:when={sync}");
@@ -157,7 +157,7 @@ fn clock() -> Timestamp {
 /// recovers, with everything that was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let options = StoreOptions { clock, ..options() };
     let store = Store::open(dir.path(), options).await.expect("opens");
     let run = accepted(&store).await;
@@ -202,7 +202,7 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
 /// Two processes and this one append to one log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_share_one_log() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let peers = ["thirty runs"; 2].map(|part| Peer::start(&[], part, dir.path()));
     let store = open(dir.path()).await;
     let mut runs = Vec::new();
@@ -229,7 +229,7 @@ async fn processes_share_one_log() {
 /// A run is its process's as long as that lives; then it is exactly one other's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_process_recovers_what_a_dead_one_left() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let mut peer = Peer::start(&[], "append for ever", dir.path());
     let run = peer.run_id();
     let mut stores: Vec<Store> = Vec::new();

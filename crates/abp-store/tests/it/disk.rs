@@ -19,9 +19,15 @@ struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     fn mount(size: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = crate::lab::directory();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={size},mode=700"),
+            "tmpfs",
+        ]);
         let mounted = mount.arg(dir.path()).output();
         mounted
             .is_ok_and(|output| output.status.success())
@@ -178,7 +184,7 @@ async fn e15_exchanges_outlast_a_failing_disk() {
         "fsync,fdatasync:error=EIO:when=8+5",
         "pwrite64:error=EROFS:when=60..65",
     ] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = crate::lab::directory();
         open(dir.path()).await.close().await;
         let inject = format!("inject={fault}");
         let through = ["strace", "-f", "-qq", "-e", &inject];
@@ -210,7 +216,7 @@ async fn e15_a_failed_sync_is_never_acknowledged() {
         return;
     }
     for when in ["12", "20..24", "30+7"] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = crate::lab::directory();
         open(dir.path()).await.close().await;
         let inject = format!("inject=fsync,fdatasync:error=EIO:when={when}");
         let through = ["strace", "-f", "-qq", "-e", &inject];

@@ -29,7 +29,7 @@ async fn with_room_for(dir: &Path, exchanges: usize) -> (Store, ExchangeLog) {
 /// Every record is found, and proven by the entry of the signed log that seals it.
 #[tokio::test]
 async fn what_is_recorded_is_found_and_proven() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let log = store.exchange_log();
     let mut ids = Vec::new();
@@ -74,7 +74,7 @@ async fn what_is_recorded_is_found_and_proven() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_are_sealed_by_themselves() {
     const RECORDS: u64 = 20_000;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let log = store.exchange_log();
     let mut tasks = Vec::new();
@@ -118,7 +118,7 @@ async fn records_are_sealed_by_themselves() {
 /// A full ring admits nothing, at once; what is not used and what is written gives room back.
 #[tokio::test]
 async fn a_full_ring_admits_nothing() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let (store, log) = with_room_for(dir.path(), 3).await;
     let taken = || store.health().exchanges.taken_bytes;
     let mut permits: Vec<_> = std::iter::from_fn(|| log.admit()).collect();
@@ -142,7 +142,7 @@ async fn a_full_ring_admits_nothing() {
 /// Ledgers are kept once, with their own hash.
 #[tokio::test]
 async fn ledgers_are_kept_once() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let other = open(dir.path()).await;
     let text = r#"{"dropped":["/logprobs"]}"#;
@@ -169,7 +169,7 @@ async fn ledgers_are_kept_once() {
 /// Closing writes what waits; what comes later is counted, and nothing is a crash.
 #[tokio::test]
 async fn closing_seals_what_waits() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let log = store.exchange_log();
     let mut ids: Vec<Uuid> = (0..10).map(|_| recorded(&log)).collect();
@@ -200,7 +200,7 @@ async fn wrong_segments(reader: &StoreReader) -> Vec<u64> {
 /// E1, E16: a segment that was changed anywhere is named, and the others stay readable.
 #[tokio::test]
 async fn e1_e16_changed_segments_are_named() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let log = store.exchange_log();
     let mut ids = Vec::new();
@@ -259,7 +259,7 @@ async fn e1_e16_changed_segments_are_named() {
 /// E1, E16: whatever byte of a segment is changed, that segment is named: here each at another byte.
 #[tokio::test]
 async fn e1_e16_every_byte_of_a_segment_counts() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let log = store.exchange_log();
     let mut ids = vec![recorded(&log)];

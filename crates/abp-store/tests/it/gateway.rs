@@ -8,7 +8,7 @@ use abp_store::{
 use uuid::Uuid;
 
 use crate::damage::change;
-use crate::lab::{accepted, assert_sound, finish, new_key, open, recorded, reservation};
+use crate::lab::{assert_sound, finish, new_key, open, recorded, reservation};
 use crate::peer::Peer;
 
 fn micros(micros: u64) -> MicroUsd {
@@ -36,7 +36,7 @@ fn as_record(key: NewApiKey, found: &ApiKeyRecord) -> ApiKeyRecord {
 /// Keys are kept as they were given, and every change is seen by other processes.
 #[tokio::test]
 async fn keys_are_kept_and_revoked() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let other = StoreReader::open(dir.path()).await.expect("a reader");
     let full = NewApiKey {
@@ -109,7 +109,7 @@ async fn account(store: &Store, key: &str) -> ((u64, u64), (u64, u64), u64) {
 /// Every step of an account with limits, and what it holds after it.
 #[tokio::test]
 async fn accounts_stay_within_their_limits() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let limited = NewApiKey {
         token_budget: Some(100),
@@ -165,7 +165,7 @@ async fn accounts_stay_within_their_limits() {
 #[tokio::test]
 async fn accounts_without_limits_only_count() {
     const MOST: u64 = 1 << 43;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     store.add_key(new_key("free", None)).await.expect("added");
     store.add_key(new_key("gone", None)).await.expect("added");
@@ -203,7 +203,7 @@ async fn accounts_without_limits_only_count() {
 /// B24: however many ask at once, in however many processes, a budget for one is granted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b24_a_budget_for_one_is_granted_once() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let stores = [open(dir.path()).await, open(dir.path()).await];
     let cheap = new_key("k_here", Some(300));
     stores[0].add_key(cheap).await.expect("added");
@@ -235,7 +235,7 @@ async fn b24_a_budget_for_one_is_granted_once() {
 /// What a process had reserved when it ended is spent, and only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_owner_has_spent_what_it_reserved() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     store
         .add_key(new_key("k_shared", Some(1_000)))
@@ -288,7 +288,7 @@ fn answer(principal: &str, id: &str, millis: i64) -> KeptAnswer {
 /// An answer is its principal's, and nobody else's.
 #[tokio::test]
 async fn answers_are_their_principals() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     for (principal, id) in [("ann", "first"), ("ann", "second"), ("bob", "first")] {
         let kept = store.keep_answer(answer(principal, id, 1_000)).await;
@@ -333,7 +333,7 @@ async fn answers_are_their_principals() {
 /// What is too old is forgotten, also where it is too much for one transaction.
 #[tokio::test]
 async fn what_is_old_is_forgotten() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let mut tasks = Vec::new();
     for millis in 0..1_100 {
@@ -385,7 +385,7 @@ fn thought(principal: &str, vendor: &str, model: &str, call_id: &str) -> Reasoni
 /// Reasoning comes back to the principal it was kept for, for the calls that are asked for.
 #[tokio::test]
 async fn reasoning_is_its_principals() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let ann = [
         thought("ann", "claude", "one", "a"),
@@ -422,14 +422,27 @@ async fn reasoning_is_its_principals() {
 /// F9: a store of the second version, with its log, becomes one of this version.
 #[tokio::test]
 async fn f9_a_store_of_the_second_version_is_taken_over() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
-    let run = accepted(&store).await;
+    // What that version did not record is not there to be lost.
+    let run = uuid::Uuid::now_v7();
+    let old = abp_store::NewRun {
+        backend_asked: None,
+        project: None,
+        principal: None,
+        ..crate::lab::new_run(run)
+    };
+    store.accept(old).await.expect("accepted");
     finish(&store, run).await.expect("ended");
     store.close().await;
     let back = "DROP TABLE reservations; DROP TABLE budgets; DROP TABLE api_keys;
         DROP TABLE answers; DROP TABLE reasoning; DROP TABLE ledgers;
         DROP TABLE exchange_segments; DROP TABLE exchange_writers;
+        DROP TABLE decisions; DROP TABLE applications; DROP TABLE change_sets; DROP TABLE run_blobs;
+        DROP INDEX runs_by_start; DROP INDEX runs_by_project;
+        ALTER TABLE runs DROP COLUMN log_seq; ALTER TABLE runs DROP COLUMN project_path;
+        ALTER TABLE runs DROP COLUMN project_inode; ALTER TABLE runs DROP COLUMN project_born;
+        ALTER TABLE runs DROP COLUMN principal; ALTER TABLE runs DROP COLUMN backend_asked;
         ALTER TABLE head DROP COLUMN keys_version; ALTER TABLE head DROP COLUMN exchange_crashes;
         PRAGMA user_version = 2;";
     change(&dir.path().join("store.db"), back).await;

@@ -26,7 +26,7 @@ fn name(result: Result<(), StoreError>) -> &'static str {
 /// Every step of a life of two runs, by its letter, and what comes of it.
 #[tokio::test]
 async fn every_run_has_one_start_events_in_order_and_one_end() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let (store, other) = (open(dir.path()).await, open(dir.path()).await);
     let run = Uuid::now_v7();
     let foreign = accepted(&other).await;
@@ -103,7 +103,7 @@ async fn every_run_has_one_start_events_in_order_and_one_end() {
 /// F3: the same request after a crash is the same run.
 #[tokio::test]
 async fn f3_an_idempotency_key_names_one_run() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let first = Uuid::now_v7();
     let keyed = |run_id: Uuid, request: &[u8]| NewRun {
         idempotency_key: Some(IdempotencyKey {
@@ -136,7 +136,7 @@ async fn f3_an_idempotency_key_names_one_run() {
 async fn appends_are_committed_together() {
     const RUNS: usize = 10;
     const EVENTS: u64 = 100;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let mut tasks = Vec::new();
     for _ in 0..RUNS {
@@ -169,7 +169,7 @@ async fn appends_are_committed_together() {
 /// Pages are bounded by rows and by bytes, and lists can be walked to their end.
 #[tokio::test]
 async fn answers_come_in_pages() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let store = open(dir.path()).await;
     let mut runs = Vec::new();
     for _ in 0..5 {
@@ -240,7 +240,7 @@ async fn answers_come_in_pages() {
 /// A reader needs neither key nor lock, and a closed store says that it is closed.
 #[tokio::test]
 async fn readers_stand_beside_writers_and_closed_is_closed() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let none = StoreReader::open(dir.path()).await.expect_err("no store");
     assert!(matches!(none, StoreError::NoStore { .. }), "{none}");
     let store = open(dir.path()).await;

@@ -4,10 +4,17 @@ use std::path::Path;
 
 use abp_core::{ExecutionMode, MicroUsd, Outcome, Receipt, Timestamp};
 use abp_store::{
-    ExchangeLog, ExchangeRecord, ExchangeUsage, NewApiKey, NewRun, Reservation, Store, StoreError,
-    StoreOptions, StoreReader, VerifyOptions,
+    ExchangeLog, ExchangeRecord, ExchangeUsage, NewApiKey, NewRun, Project, Reservation, Store,
+    StoreError, StoreOptions, StoreReader, VerifyOptions,
 };
 use uuid::Uuid;
+
+/// A directory that a store takes: the owner's alone.
+pub(crate) fn directory() -> tempfile::TempDir {
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let made = tempfile::Builder::new().permissions(private).tempdir();
+    made.expect("a directory")
+}
 
 pub(crate) async fn open(dir: &Path) -> Store {
     Store::open(dir, options()).await.expect("the store opens")
@@ -27,8 +34,19 @@ pub(crate) fn new_run(run_id: Uuid) -> NewRun {
         order_json: r#"{"task":"say hello"}"#.to_owned(),
         order_sha256: "5e".repeat(32),
         backend: "mock".to_owned(),
+        backend_asked: Some("auto".to_owned()),
+        project: Some(project("/home/alice/shop")),
+        principal: Some("alice".to_owned()),
         at: Timestamp::from_unix_millis(1_700_000_000_000),
         idempotency_key: None,
+    }
+}
+
+pub(crate) fn project(path: &str) -> Project {
+    Project {
+        path: path.to_owned(),
+        inode: u64::MAX - 1,
+        born: Some(1_700_000_000_123_456_789),
     }
 }
 

@@ -59,7 +59,7 @@ proptest! {
 }
 
 async fn play(acts: Vec<(usize, usize, Act)>) {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let ids: Vec<Uuid> = (0..4).map(|_| Uuid::now_v7()).collect();
     let mut stores: Vec<Store> = vec![open(dir.path()).await, open(dir.path()).await];
     let mut runs: BTreeMap<usize, Model> = BTreeMap::new();

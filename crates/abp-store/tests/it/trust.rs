@@ -36,7 +36,7 @@ async fn e18_an_unusable_key_is_refused() {
         ),
     ];
     for (name, spoil, remedy) in cases {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = crate::lab::directory();
         let store = open(dir.path()).await;
         let run = accepted(&store).await;
         store.close().await;
@@ -68,7 +68,7 @@ fn permit(path: &Path, mode: u32) {
 /// signs with the new key from then on.
 #[tokio::test]
 async fn e18_rotation_keeps_what_was_signed() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let (store, other) = (open(dir.path()).await, open(dir.path()).await);
     let first = store.public_key().await.expect("a key");
     let run = accepted(&other).await;
@@ -108,7 +108,7 @@ async fn e18_rotation_keeps_what_was_signed() {
 /// A store has one log, and its name does not change.
 #[tokio::test]
 async fn a_log_keeps_its_name() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let named = |origin: &str| StoreOptions {
         origin: Some(origin.to_owned()),
         ..options()
@@ -133,7 +133,7 @@ async fn e17_a_clock_may_go_back() {
         static NOW: AtomicI64 = AtomicI64::new(1_600_000_000_000);
         Timestamp::from_unix_millis(NOW.fetch_sub(60_000, Ordering::Relaxed))
     }
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = crate::lab::directory();
     let options = StoreOptions {
         clock: backwards,
         ..options()

@@ -1,0 +1,370 @@
+//! Change sets, their applications and the decisions about them, inside a transaction.
+
+use abp_core::Timestamp;
+use abp_receipt::{Decision, DecisionKind, EntryKind, Hash};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use super::Batch;
+use crate::StoreError;
+use crate::change_set::{ApplicationEnd, ChangeSetChange, ChangeSetState, Decider, DecisionRecord};
+use crate::command::Done;
+use crate::log::number;
+use crate::owner;
+use crate::read::uuid_of;
+use crate::schema::Blocked;
+
+/// A stored change set, without its document.
+struct Standing {
+    run: i64,
+    sha256: Hash,
+    state: ChangeSetState,
+    state_at: Timestamp,
+    state_by: String,
+}
+
+/// An application, without its journal.
+struct Application {
+    run: i64,
+    run_id: Uuid,
+    owner: String,
+    decider: Decider,
+    paths: Vec<String>,
+}
+
+impl Batch<'_> {
+    pub(super) async fn change_set(&mut self, change: &ChangeSetChange) -> Result<Done, Blocked> {
+        match change {
+            ChangeSetChange::Chunk {
+                run_id,
+                sha256,
+                chunk,
+                bytes,
+            } => {
+                let run = self.own_run(*run_id)?.id;
+                sqlx::query(
+                    "INSERT INTO run_blobs (run, sha256, chunk, bytes) VALUES (?, ?, ?, ?)
+                    ON CONFLICT DO NOTHING",
+                )
+                .bind(run)
+                .bind(sha256.as_bytes().as_slice())
+                .bind(chunk)
+                .bind(bytes.as_slice())
+                .execute(self.writing())
+                .await?;
+                Ok(Done::Written)
+            }
+            ChangeSetChange::Keep { run_id, sha256 } => self.keep(*run_id, *sha256).await,
+            ChangeSetChange::Begin {
+                run_id,
+                id,
+                decider,
+                paths,
+                journal,
+            } => self.begin(*run_id, *id, decider, paths, journal).await,
+            ChangeSetChange::Update { id, journal } => {
+                self.own_application(*id).await?;
+                sqlx::query("UPDATE applications SET journal = ? WHERE id = ?")
+                    .bind(journal.as_slice())
+                    .bind(id.to_string())
+                    .execute(self.writing())
+                    .await?;
+                Ok(Done::Written)
+            }
+            ChangeSetChange::End { id, end } => self.end_application(*id, end).await,
+            ChangeSetChange::Adopt(id) => self.adopt_application(*id).await,
+            ChangeSetChange::Decide {
+                run_id,
+                kind,
+                decider,
+            } => {
+                let standing = self.decidable(*run_id).await?;
+                let state = match kind {
+                    DecisionKind::Discarded => ChangeSetState::Discarded,
+                    _ => ChangeSetState::Expired,
+                };
+                self.set_state(standing.run, state, &decider.by).await?;
+                let decision = self.decision(*run_id, *kind, decider, standing.sha256);
+                let record = self.log_decision(standing.run, decision).await?;
+                Ok(Done::Decided(Some(Box::new(record))))
+            }
+        }
+    }
+
+    /// Removes what was stored of changes that the receipt does not vouch for. Changes that are being
+    /// applied, or were decided in part, stay: finishing the application needs them.
+    pub(super) async fn drop_unvouched(
+        &mut self,
+        run_id: Uuid,
+        run: i64,
+        vouched: Option<Hash>,
+    ) -> Result<(), Blocked> {
+        let standing = self.standing(run_id, run).await?;
+        let keep = standing.as_ref().is_some_and(|standing| {
+            vouched == Some(standing.sha256) || standing.state != ChangeSetState::Proposed
+        });
+        if keep {
+            return Ok(());
+        }
+        if standing.is_some() {
+            sqlx::query("DELETE FROM change_sets WHERE run = ?")
+                .bind(run)
+                .execute(self.writing())
+                .await?;
+        }
+        self.drop_blobs(run).await
+    }
+
+    async fn keep(&mut self, run_id: Uuid, sha256: Hash) -> Result<Done, Blocked> {
+        let run = self.own_run(run_id)?.id;
+        match self.standing(run_id, run).await? {
+            Some(standing) if standing.sha256 == sha256 => return Ok(Done::Written),
+            Some(_) => return Err(StoreError::ChangeSetExists(run_id).into()),
+            None => {}
+        }
+        sqlx::query(
+            "INSERT INTO change_sets (run, sha256, state, state_at, state_by)
+            VALUES (?, ?, ?, ?, '')",
+        )
+        .bind(run)
+        .bind(sha256.as_bytes().as_slice())
+        .bind(ChangeSetState::Proposed.as_str())
+        .bind(self.by.now.as_unix_millis())
+        .execute(self.writing())
+        .await?;
+        Ok(Done::Written)
+    }
+
+    async fn begin(
+        &mut self,
+        run_id: Uuid,
+        id: Uuid,
+        decider: &Decider,
+        paths: &[String],
+        journal: &[u8],
+    ) -> Result<Done, Blocked> {
+        let run = self.decidable(run_id).await?.run;
+        self.set_state(run, ChangeSetState::Applying, &decider.by)
+            .await?;
+        sqlx::query(
+            "INSERT INTO applications
+                (id, run, owner, decided_by, via, begun_at, paths, journal)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(id.to_string())
+        .bind(run)
+        .bind(self.by.token)
+        .bind(decider.by.as_str())
+        .bind(decider.via.as_str())
+        .bind(self.by.now.as_unix_millis())
+        .bind(serde_json::json!(paths).to_string())
+        .bind(journal)
+        .execute(self.writing())
+        .await?;
+        Ok(Done::Written)
+    }
+
+    async fn end_application(&mut self, id: Uuid, end: &ApplicationEnd) -> Result<Done, Blocked> {
+        let application = self.own_application(id).await?;
+        let (run_id, run) = (application.run_id, application.run);
+        let Some(standing) = self.standing(run_id, run).await? else {
+            return Err(StoreError::NoChangeSet(run_id).into());
+        };
+        sqlx::query("DELETE FROM applications WHERE id = ?")
+            .bind(id.to_string())
+            .execute(self.writing())
+            .await?;
+        let (state, kind) = match end {
+            ApplicationEnd::Applied { remaining: 0, .. } => {
+                (ChangeSetState::Applied, Some(DecisionKind::Applied))
+            }
+            ApplicationEnd::Applied { .. } => (
+                ChangeSetState::Proposed,
+                Some(DecisionKind::PartiallyApplied),
+            ),
+            ApplicationEnd::RolledBack { .. } => {
+                (ChangeSetState::Proposed, Some(DecisionKind::RolledBack))
+            }
+            ApplicationEnd::Conflict => (ChangeSetState::Conflict, None),
+            ApplicationEnd::Withdrawn => (ChangeSetState::Proposed, None),
+        };
+        self.set_state(run, state, &application.decider.by).await?;
+        let Some(kind) = kind else {
+            return Ok(Done::Decided(None));
+        };
+        let mut decision = self.decision(run_id, kind, &application.decider, standing.sha256);
+        match end {
+            ApplicationEnd::Applied { paths, .. } => decision.paths.clone_from(paths),
+            ApplicationEnd::RolledBack { saves } => {
+                decision.paths = application.paths;
+                decision.saves.clone_from(saves);
+            }
+            ApplicationEnd::Conflict | ApplicationEnd::Withdrawn => {}
+        }
+        let record = self.log_decision(run, decision).await?;
+        Ok(Done::Decided(Some(Box::new(record))))
+    }
+
+    async fn adopt_application(&mut self, id: Uuid) -> Result<Done, Blocked> {
+        let by = self.by;
+        let application = self.application(id).await?;
+        if application.owner == by.token || owner::is_alive(by.owners, &application.owner) {
+            return Ok(Done::Changed(false));
+        }
+        sqlx::query("UPDATE applications SET owner = ? WHERE id = ?")
+            .bind(by.token)
+            .bind(id.to_string())
+            .execute(self.writing())
+            .await?;
+        Ok(Done::Changed(true))
+    }
+
+    /// The change set of a run, where it may be decided now.
+    async fn decidable(&mut self, run_id: Uuid) -> Result<Standing, Blocked> {
+        let token = self.by.token;
+        let run = match self.slot(run_id) {
+            None => return Err(StoreError::UnknownRun(run_id).into()),
+            Some(slot) if !slot.ended && slot.owner != token => {
+                return Err(StoreError::NotOwner(run_id).into());
+            }
+            Some(slot) => slot.id,
+        };
+        match self.standing(run_id, run).await? {
+            None => Err(StoreError::NoChangeSet(run_id).into()),
+            Some(standing) => match standing.state {
+                ChangeSetState::Proposed | ChangeSetState::Conflict => Ok(standing),
+                state => Err(StoreError::ChangeSetDecided {
+                    run_id,
+                    state,
+                    by: standing.state_by,
+                    at: standing.state_at,
+                }
+                .into()),
+            },
+        }
+    }
+
+    async fn standing(&mut self, run_id: Uuid, run: i64) -> Result<Option<Standing>, Blocked> {
+        let row =
+            sqlx::query("SELECT sha256, state, state_at, state_by FROM change_sets WHERE run = ?")
+                .bind(run)
+                .fetch_optional(&mut *self.connection)
+                .await?;
+        let Some(row) = row else { return Ok(None) };
+        let damaged = |problem: String| self.log.broken(&format!("changes of {run_id}: {problem}"));
+        Ok(Some(Standing {
+            run,
+            sha256: Hash::try_from(row.try_get::<&[u8], _>(0)?)
+                .map_err(|error| damaged(error.to_string()))?,
+            state: row.try_get::<&str, _>(1)?.parse().map_err(damaged)?,
+            state_at: Timestamp::from_unix_millis(row.try_get(2)?),
+            state_by: row.try_get(3)?,
+        }))
+    }
+
+    /// Brings a change set into a state; what a decided one needed is removed.
+    async fn set_state(
+        &mut self,
+        run: i64,
+        state: ChangeSetState,
+        by: &str,
+    ) -> Result<(), Blocked> {
+        sqlx::query("UPDATE change_sets SET state = ?, state_at = ?, state_by = ? WHERE run = ?")
+            .bind(state.as_str())
+            .bind(self.by.now.as_unix_millis())
+            .bind(by)
+            .bind(run)
+            .execute(self.writing())
+            .await?;
+        if state.is_decided() {
+            self.drop_blobs(run).await?;
+        }
+        Ok(())
+    }
+
+    async fn drop_blobs(&mut self, run: i64) -> Result<(), Blocked> {
+        sqlx::query("DELETE FROM run_blobs WHERE run = ?")
+            .bind(run)
+            .execute(self.writing())
+            .await?;
+        Ok(())
+    }
+
+    fn decision(
+        &self,
+        run: Uuid,
+        kind: DecisionKind,
+        decider: &Decider,
+        change_set_sha256: Hash,
+    ) -> Decision {
+        Decision {
+            at: self.by.now,
+            by: decider.by.clone(),
+            change_set_sha256,
+            kind,
+            paths: Vec::new(),
+            run,
+            saves: Vec::new(),
+            via: decider.via.clone(),
+        }
+    }
+
+    /// Stores a decision, and the log's entry that binds it.
+    async fn log_decision(
+        &mut self,
+        run: i64,
+        decision: Decision,
+    ) -> Result<DecisionRecord, Blocked> {
+        let document = decision
+            .to_document()
+            .map_err(|error| self.log.broken(&error))?;
+        let sha256 = Hash::of(&document);
+        let kind = EntryKind::Decision {
+            run_id: decision.run,
+            decision_sha256: sha256,
+        };
+        let seq = self.log_entry(kind, self.by.now).await?;
+        sqlx::query("INSERT INTO decisions (log_seq, run, kind, document) VALUES (?, ?, ?, ?)")
+            .bind(number(seq)?)
+            .bind(run)
+            .bind(decision.kind.as_str())
+            .bind(document)
+            .execute(self.writing())
+            .await?;
+        Ok(DecisionRecord {
+            seq,
+            sha256,
+            decision,
+        })
+    }
+
+    async fn own_application(&mut self, id: Uuid) -> Result<Application, Blocked> {
+        let application = self.application(id).await?;
+        if application.owner != self.by.token {
+            return Err(StoreError::ForeignApplication(id).into());
+        }
+        Ok(application)
+    }
+
+    async fn application(&mut self, id: Uuid) -> Result<Application, Blocked> {
+        let row = sqlx::query(
+            "SELECT run, runs.run_id, applications.owner, decided_by, via, paths
+            FROM applications JOIN runs ON runs.id = run WHERE applications.id = ?",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&mut *self.connection)
+        .await?
+        .ok_or(StoreError::NoApplication(id))?;
+        let paths = serde_json::from_str(row.try_get(5)?);
+        Ok(Application {
+            run: row.try_get(0)?,
+            run_id: uuid_of(row.try_get(1)?, self.by.path)?,
+            owner: row.try_get(2)?,
+            decider: Decider {
+                by: row.try_get(3)?,
+                via: row.try_get(4)?,
+            },
+            paths: paths.map_err(|error| self.log.broken(&error))?,
+        })
+    }
+}

@@ -1,6 +1,8 @@
 //! The store against a real disk: its rules, its faults, and other processes.
 
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod damage;
@@ -18,5 +20,9 @@ mod lab;
 mod law;
 #[cfg(test)]
 mod peer;
+#[cfg(test)]
+mod state_dir;
+#[cfg(test)]
+mod tampering;
 #[cfg(test)]
 mod trust;

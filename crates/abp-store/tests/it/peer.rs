@@ -115,6 +115,7 @@ async fn plays_its_part() {
             say(&format!("{:?}", reserved.expect("durable")));
             std::future::pending::<()>().await;
         }
+        "apply and wait" => apply_and_wait(&store).await,
         "some exchanges" => some_exchanges(&store, 300).await,
         other => panic!("no part is named {other}"),
     }
@@ -222,4 +223,16 @@ async fn some_exchanges(store: &Store, count: usize) {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     say("sealed");
+}
+
+async fn apply_and_wait(store: &Store) {
+    let run = crate::tampering::whole_run(store, true).await;
+    say(&format!("run {run}"));
+    let (alice, journal) = (crate::tampering::alice(), b"step 1".to_vec());
+    let begun = store.begin_application(run, alice, Vec::new(), journal);
+    let id = begun.await.expect("begun");
+    let updated = store.update_application(id, b"step 2".to_vec()).await;
+    updated.expect("durable");
+    say(&id.to_string());
+    std::future::pending::<()>().await;
 }

@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Show the changes of a run that are not decided about yet.
     Diff(StageArgs),
     /// Apply the changes of a run to its source: all of them or, on conflict, none.
-    Apply(StageArgs),
+    Apply(ApplyArgs),
     /// Throw the changes of a run away.
     Discard(StageArgs),
     /// Check a work order, receipt, policy or sidecar transcript.
@@ -229,8 +229,13 @@ pub(crate) struct RunsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
     /// List runs, newest first.
-    #[command(after_help = "Examples:\n  abp runs list --limit 5\n  abp runs list --undecided")]
+    #[command(
+        after_help = "Examples:\n  abp runs list --limit 5\n  abp runs list --undecided --all"
+    )]
     List {
+        /// The runs of all projects; otherwise those of the project around this directory.
+        #[arg(long)]
+        all: bool,
         /// How many.
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
@@ -254,6 +259,21 @@ pub(crate) enum RunsCommand {
 pub(crate) struct StageArgs {
     /// The run: its id, the beginning of it, or `last`.
     pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  abp apply last\n  abp apply last src/main.rs   (the rest stays undecided)"
+)]
+pub(crate) struct ApplyArgs {
+    /// The run: its id, the beginning of it, or `last`.
+    pub(crate) run: String,
+    /// Apply only these files and directories.
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Also write files that run code or steer tools on this machine, such as hooks and CI files.
+    #[arg(long)]
+    pub(crate) allow_host_files: bool,
 }
 
 #[derive(Debug, Args)]

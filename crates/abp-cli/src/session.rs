@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use abp_backend_mock::MockScript;
 use abp_config::{Config, Loaded, Override, Sources, load, render};
-use abp_control::ControlPlane;
+use abp_control::{ControlPlane, RunScope};
 use abp_core::PolicyProfile;
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::PriceTable;
+use abp_store::Store;
 
 use crate::args::GlobalArgs;
 use crate::input;
@@ -50,6 +51,26 @@ impl Session {
 
     pub(crate) fn config(&self) -> &Config {
         &self.loaded.config
+    }
+
+    /// The runs that commands are about: those of the project around the working directory.
+    pub(crate) fn scope(&self) -> RunScope {
+        match std::env::current_dir() {
+            Ok(directory) => RunScope::of_directory(&directory),
+            Err(_) => RunScope::All,
+        }
+    }
+
+    /// The store, for commands that only make sense where something was run before.
+    pub(crate) async fn existing_store(&self) -> Result<&Store, AbpError> {
+        let store = self.plane.runtime().existing_store().await?;
+        store.ok_or_else(|| {
+            let message = format!(
+                "nothing was run yet: {} has no store",
+                self.config().state_dir.display()
+            );
+            AbpError::new(ErrorCode::ValidationFailed, message)
+        })
     }
 
     /// A policy by its configured name, or from a file.

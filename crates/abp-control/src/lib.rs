@@ -8,6 +8,7 @@
 //! the same for all of them.
 
 mod backends;
+mod decide;
 mod find;
 mod keys;
 mod mcp;
@@ -18,7 +19,8 @@ mod policy;
 mod secrets;
 mod upstreams;
 
-pub use find::find_run;
+pub use decide::{ApplyOutcome, DiscardOutcome, ProposedChanges, apply_all};
+pub use find::{RunScope, find_run};
 pub use keys::{new_key, operator_key, operator_key_file};
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,

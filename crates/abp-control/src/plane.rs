@@ -13,7 +13,6 @@ use abp_runtime::{Approvals, RunOptions, RunPrices, Runtime, RuntimeOptions, Sub
 use abp_sidecar_sdk::built_in_hosts;
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
-use abp_workspace::PreparedWorkspace;
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -214,21 +213,6 @@ impl ControlPlane {
     /// Fails where there is no such run, and where the store cannot be read.
     pub async fn receipt(&self, run_id: Uuid) -> Result<Receipt, AbpError> {
         Ok(self.runtime().receipt(run_id).await?)
-    }
-
-    /// Removes what a run left in its staged workspace.
-    ///
-    /// # Errors
-    /// Fails where there is nothing, and where it cannot be removed.
-    pub async fn discard(&self, run_id: Uuid, _by: &str) -> Result<(), AbpError> {
-        let manager = self.runtime().workspaces();
-        let discarded = tokio::task::spawn_blocking(move || {
-            manager.reopen(run_id).and_then(PreparedWorkspace::remove)
-        });
-        match discarded.await {
-            Ok(done) => done.map_err(|error| abp_runtime::workspace_error(&error)),
-            Err(panic) => Err(AbpError::new(ErrorCode::Internal, panic.to_string())),
-        }
     }
 
     /// What the runtime needs of a submission: which model is asked for on the backend, and what it costs.

@@ -245,12 +245,16 @@ pub struct VerificationReport {
 pub struct WorkspaceReport {
     /// In place or on a copy.
     pub mode: WorkspaceMode,
-    /// Files at the start.
-    pub files: u64,
+    /// Files at the start; `null` where the host ended before it could tell.
+    #[serde(default)]
+    pub files: Option<u64>,
     /// Their bytes.
-    pub bytes: u64,
-    /// The hash of the content manifest before the run.
-    pub baseline_sha256: String,
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// The hash of the content manifest before the run; `null` where the host ended before it could
+    /// tell.
+    #[serde(default)]
+    pub baseline_sha256: Option<String>,
     /// The hash of the content manifest after it.
     #[serde(default)]
     pub final_sha256: Option<String>,

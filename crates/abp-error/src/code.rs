@@ -223,6 +223,9 @@ error_codes! {
     ModelNotAllowed = "MODEL_NOT_ALLOWED", Policy, 403, PolicyDenied,
         "The key may not use the model.",
         "Use a model the key allows (`abp models`), or give the key another list of models.";
+    ApprovalRequired = "APPROVAL_REQUIRED", Policy, 403, PolicyDenied,
+        "A person has to agree before this is done.",
+        "Look at the paths named in the message, then repeat the command with the flag that agrees to them.";
     PolicyInvalid = "POLICY_INVALID", Policy, 400, Usage,
         "The policy cannot be compiled.",
         "Correct the pattern named in the context.";
@@ -283,6 +286,9 @@ error_codes! {
     RunCancelled = "RUN_CANCELLED", Execution, 409, Cancelled,
         "The run was cancelled.",
         "The receipt says by whom and why; run again when wanted.";
+    NothingToDecide = "NOTHING_TO_DECIDE", Workspace, 409, Usage,
+        "The run has no changes that could be decided about: they were decided before, or it has not ended.",
+        "`abp runs show RUN` says what became of them.";
     RunIncomplete = "RUN_INCOMPLETE", Execution, 500, RunFailed,
         "The backend ended in order and says that its work is not complete.",
         "Look at what was done with `abp diff`, and run again for the rest.";

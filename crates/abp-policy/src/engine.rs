@@ -153,6 +153,12 @@ impl PolicyEngine {
         }
     }
 
+    /// The compiled `deny_read` patterns: a staged copy is made without what they match.
+    #[must_use]
+    pub fn unreadable_paths(&self) -> &GlobList {
+        &self.deny_read
+    }
+
     /// Whether any rule is about hosts.
     #[must_use]
     pub fn has_network_rules(&self) -> bool {

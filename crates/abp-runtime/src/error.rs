@@ -60,6 +60,17 @@ pub enum RuntimeError {
     /// The MCP servers asked for cannot be had.
     #[error("{0}")]
     McpUnavailable(AbpError),
+    /// An interrupted application of a run's changes could not be brought to its end.
+    #[error(
+        "the application of run {run_id} was interrupted and cannot be brought to its end: {source}; the \
+         source may hold some of its changes"
+    )]
+    Recovery {
+        /// The run.
+        run_id: uuid::Uuid,
+        /// Why.
+        source: AbpError,
+    },
     /// The store of runs, events and receipts failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -89,6 +100,7 @@ impl RuntimeError {
             Self::Busy { .. } => ErrorCode::Overloaded,
             Self::UnknownMcpServer { .. } | Self::NoMcpServers => ErrorCode::McpServerNotFound,
             Self::McpUnavailable(error) => error.code(),
+            Self::Recovery { source, .. } => source.code(),
             Self::Store(error) => error.code(),
             Self::StoreFailed { .. } => ErrorCode::ReceiptStoreFailed,
             Self::Lost(_) => ErrorCode::Internal,

@@ -160,7 +160,8 @@ impl Supervisor {
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_progress(Arc::clone(&self.accepted.staging));
         let spec = self.accepted.plan.order().workspace.clone();
-        let stage = match Stage::prepare(manager, spec, self.accepted.run_id).await {
+        let hidden = self.accepted.policy.unreadable_paths().clone();
+        let stage = match Stage::prepare(manager, spec, self.accepted.run_id, hidden).await {
             Ok(stage) => stage,
             Err(error) => return (None, Ended::failed(error)),
         };

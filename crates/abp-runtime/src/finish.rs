@@ -1,20 +1,23 @@
 //! The end of every run: verification, and the one receipt. Cannot be cancelled.
 
+use std::sync::Arc;
+
 use abp_core::{
     AgentEventKind, ArtifactRef, Attestation, CancelReason, EnforcementReport, ExecutionLane,
     ModelReport, Outcome, Receipt, RunExchange, VerificationReport, WorkspaceMode, WorkspaceReport,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::admit_value;
-use abp_receipt::ReceiptBuilder;
-use abp_store::{Store, StoreError};
+use abp_receipt::{Hash, ReceiptBuilder};
+use abp_store::{Decider, Store, StoreError};
 use abp_stream::Redactor;
-use abp_workspace::Changes;
+use abp_workspace::{ChangeSet, Changes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::RuntimeError;
+use crate::application::{ApplyRequest, HostFiles, Undecided};
 use crate::execute::Supervisor;
 use crate::gate::Action;
 use crate::mortality::may_die;
@@ -23,6 +26,15 @@ use crate::store::save_document;
 
 /// The largest diff a receipt carries.
 const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+
+/// Who applies the changes of a run that asked for it.
+pub(crate) const LANE: &str = "lane workspace_first";
+
+/// Changes that are in the store.
+struct KeptChanges {
+    set: ChangeSet,
+    sha256: String,
+}
 
 /// Names the host's own comparison of the workspace in events.
 const VERIFICATION: &str = "verification";
@@ -45,6 +57,8 @@ pub(crate) struct Ended {
 struct Verified {
     report: VerificationReport,
     workspace: Option<WorkspaceReport>,
+    /// Whether changes wait in the stage for a decision.
+    is_undecided: bool,
 }
 
 impl Ended {
@@ -147,13 +161,14 @@ pub(crate) async fn finish(
         None => Verified {
             report: VerificationReport::default(),
             workspace: None,
+            is_undecided: false,
         },
     };
     may_die("verified");
     supervisor.announce(&ended).await;
     if let Some(stage) = stage {
         // Before the receipt: a result that was announced must not be swept away after a crash.
-        dispose(stage, verified.workspace.as_ref(), &mut ended).await;
+        dispose(stage, verified.is_undecided, &mut ended).await;
     }
     let (store, state_dir) = (
         supervisor.accepted.store.clone(),
@@ -213,14 +228,9 @@ fn without_bulk(mut receipt: Receipt) -> Result<Receipt, RuntimeError> {
         .map_err(|error| RuntimeError::Lost(error.to_string()))
 }
 
-/// Keeps a stage whose changes are not in the source yet, and removes any other.
-async fn dispose(stage: Stage, report: Option<&WorkspaceReport>, ended: &mut Ended) {
-    let undecided = report.is_some_and(|report| {
-        let changes = report.changes.as_ref();
-        let changed = changes.is_none_or(|changes| changes.files_changed > 0);
-        report.mode == WorkspaceMode::Staged && changed && !report.applied
-    });
-    if undecided {
+/// Keeps a stage whose changes are not in the source yet, and discards any other.
+async fn dispose(stage: Stage, is_undecided: bool, ended: &mut Ended) {
+    if is_undecided {
         match stage.keep().await {
             Ok(tree) => ended.artifacts.push(ArtifactRef {
                 kind: "stage".to_owned(),
@@ -228,43 +238,120 @@ async fn dispose(stage: Stage, report: Option<&WorkspaceReport>, ended: &mut End
             }),
             Err(error) => ended.fail(error),
         }
-    } else if let Err(error) = stage.remove().await {
+    } else if let Err(error) = stage.discard().await {
         // It is swept later; the run is not worse for it.
-        tracing::warn!(target: "abp.workspace", %error, "the stage could not be removed");
+        tracing::warn!(target: "abp.workspace", %error, "the stage could not be discarded");
     }
 }
 
 impl Supervisor {
     async fn verify(&mut self, stage: &Stage, ended: &mut Ended) -> Verified {
         let changes = match stage.with(abp_workspace::PreparedWorkspace::changes).await {
-            Ok(changes) => std::sync::Arc::new(changes),
+            Ok(changes) => Arc::new(changes),
             Err(error) => {
                 ended.fail(error);
                 return Verified {
                     report: VerificationReport::default(),
-                    workspace: Some(stage.report(None, false)),
+                    workspace: Some(stage.report(None, None, None)),
+                    is_undecided: false,
                 };
             }
         };
         self.judge_changes(&changes, ended).await;
-        let order = self.accepted.plan.order();
-        let applies = ended.outcome == Outcome::Complete
-            && order.lane == ExecutionLane::WorkspaceFirst
-            && order.workspace.mode == WorkspaceMode::Staged;
-        let mut applied = false;
-        if applies {
-            let to_apply = std::sync::Arc::clone(&changes);
-            match stage
-                .with(move |workspace| workspace.apply_to_source(&to_apply))
-                .await
-            {
-                Ok(()) => applied = true,
-                Err(error) => ended.fail(error),
+        let kept = match self.keep_changes(stage, &changes).await {
+            Ok(kept) => kept,
+            Err(error) => {
+                ended.fail(error);
+                None
             }
-        }
+        };
+        may_die("kept");
+        let applied_by = match &kept {
+            Some(kept) if self.applies(ended) => self.apply(stage, kept, ended).await,
+            _ => None,
+        };
+        let is_undecided = kept.is_some() && applied_by.is_none();
+        let sha256 = kept.map(|kept| kept.sha256);
         Verified {
             report: self.describe(&changes).await,
-            workspace: Some(stage.report(Some(&changes), applied)),
+            workspace: Some(stage.report(Some(&changes), sha256, applied_by)),
+            is_undecided,
+        }
+    }
+
+    /// Stores the changes of a staged run, so that they can be decided about by any later process.
+    async fn keep_changes(
+        &self,
+        stage: &Stage,
+        changes: &Arc<Changes>,
+    ) -> Result<Option<KeptChanges>, AbpError> {
+        if self.accepted.plan.order().workspace.mode != WorkspaceMode::Staged {
+            return Ok(None);
+        }
+        let changes = Arc::clone(changes);
+        let made = stage.with(move |workspace| {
+            let (set, images) = workspace.change_set(&changes)?;
+            let document = set.to_document()?;
+            Ok((set, images, document))
+        });
+        let (set, images, document) = made.await?;
+        if set.applicable_paths().is_empty() {
+            return Ok(None);
+        }
+        let hash = Hash::of(&document);
+        let images = images.into_iter();
+        let images = images.map(|image| (image.sha256, image.bytes)).collect();
+        let store = &self.accepted.store;
+        store
+            .keep_change_set(self.accepted.run_id, document, *hash.as_bytes(), images)
+            .await?;
+        Ok(Some(KeptChanges {
+            set,
+            sha256: hash.to_string(),
+        }))
+    }
+
+    /// Whether the result is applied without a further decision.
+    fn applies(&self, ended: &Ended) -> bool {
+        ended.outcome == Outcome::Complete
+            && self.accepted.plan.order().lane == ExecutionLane::WorkspaceFirst
+    }
+
+    /// Applies the result as the lane says; who applied it, where it was applied.
+    async fn apply(
+        &mut self,
+        stage: &Stage,
+        kept: &KeptChanges,
+        ended: &mut Ended,
+    ) -> Option<String> {
+        let undecided = Undecided {
+            run_id: self.accepted.run_id,
+            changes: kept.set.clone(),
+            tree: stage.root(),
+            policy: &self.accepted.policy,
+        };
+        let request = ApplyRequest {
+            decider: Decider {
+                by: LANE.to_owned(),
+                via: "lane".to_owned(),
+            },
+            paths: Vec::new(),
+            host_files: HostFiles::Refuse,
+        };
+        match undecided.apply(&self.accepted.store, &request).await {
+            Ok(_) => Some(LANE.to_owned()),
+            // The work is done; that a person has to agree to some of it does not make it a failure.
+            Err(error) if error.code() == ErrorCode::ApprovalRequired => {
+                let message = error.message().to_owned();
+                self.recorder
+                    .record(AgentEventKind::Warning { message }, None)
+                    .await;
+                None
+            }
+            Err(error) => {
+                ended.fail(error);
+                None
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! one by one through the gate, records every event, enforces the limits, and whatever happens it
 //! ends in exactly one receipt.
 
+mod application;
 mod approval;
 mod audience;
 mod error;
@@ -29,6 +30,8 @@ mod trace;
 
 pub use abp_backend_core::CancelHandle;
 pub use abp_core::PriceTable;
+pub use abp_store::Decider;
+pub use application::{Applied, ApplyRequest, DecisionState, HostFiles};
 pub use approval::{ApprovalRequest, Approvals, Approver};
 pub use audience::Audience;
 pub use error::RuntimeError;

@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use abp_core::{
-    AgentEvent, AgentEventKind, BackendIdentity, EventDigest, Outcome, Receipt, Timestamp,
-    UsageNormalized, WorkOrder, read_document,
+    AgentEvent, AgentEventKind, Attestation, BackendIdentity, EventDigest, EventOrigin, Outcome,
+    Receipt, Timestamp, UsageNormalized, WorkOrder, WorkspaceMode, WorkspaceReport, read_document,
 };
 use abp_error::{AbpErrorDto, ErrorCode};
-use abp_receipt::ReceiptBuilder;
-use abp_store::{RunRecord, Store};
+use abp_receipt::{Hash, ReceiptBuilder};
+use abp_store::{ChangeSetState, RunRecord, Store};
+use abp_workspace::ChangeSet;
 use uuid::Uuid;
 
 use crate::RuntimeError;
+use crate::stage::MAX_PATHS;
 use crate::store::receipt_path;
 use crate::trace::MAX_EMBEDDED_BYTES;
 
@@ -24,6 +26,7 @@ struct Journaled {
     embedded: Option<Vec<AgentEvent>>,
     bytes: usize,
     usage: UsageNormalized,
+    usage_source: Option<Attestation>,
     last: Option<Timestamp>,
     /// Why the rest of the journal cannot be read.
     problem: Option<String>,
@@ -74,7 +77,8 @@ pub(crate) async fn missing_copies(
 
 async fn end(store: &Store, run: &RunRecord) -> Result<(), RuntimeError> {
     let journaled = Journaled::read(store, run.run_id).await?;
-    let receipt = receipt(run, journaled)?;
+    let workspace = workspace(store, run.run_id).await?;
+    let receipt = receipt(run, journaled, workspace)?;
     let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
     let document = receipt.to_document().map_err(lost)?;
     let hash = receipt.receipt_sha256.clone().unwrap_or_default();
@@ -89,6 +93,7 @@ impl Journaled {
             embedded: Some(Vec::new()),
             bytes: 0,
             usage: UsageNormalized::default(),
+            usage_source: None,
             last: None,
             problem: None,
         };
@@ -114,6 +119,10 @@ impl Journaled {
         self.last = Some(event.ts);
         if let AgentEventKind::UsageUpdated { usage } = &event.kind {
             self.usage = usage.clone();
+            self.usage_source = Some(match event.origin {
+                Some(EventOrigin::Gateway) => Attestation::Measured,
+                _ => Attestation::Claimed,
+            });
         }
         self.bytes = self.bytes.saturating_add(json.len());
         if self.bytes > MAX_EMBEDDED_BYTES {
@@ -125,10 +134,43 @@ impl Journaled {
     }
 }
 
-fn receipt(run: &RunRecord, journaled: Journaled) -> Result<Receipt, RuntimeError> {
-    // A damaged order costs its id, not the receipt.
-    let order_id = read_document::<WorkOrder>(run.order_json.as_bytes())
-        .map_or_else(|_| Uuid::nil(), |order| order.id);
+/// What the store knows of the workspace: the run may have ended its work, and even applied it.
+async fn workspace(store: &Store, run_id: Uuid) -> Result<Option<WorkspaceReport>, RuntimeError> {
+    let Some(record) = store.change_set(run_id).await? else {
+        return Ok(None);
+    };
+    let by = record.state_by.clone();
+    let applied_by = (record.state == ChangeSetState::Applied).then_some(by);
+    let lost = |error: abp_workspace::Error| RuntimeError::Lost(error.to_string());
+    let changes = record.document.as_deref().map(ChangeSet::from_document);
+    let changes = changes.transpose().map_err(lost)?;
+    let baseline = changes.as_ref().map(ChangeSet::baseline_sha256);
+    let after = changes.as_ref().map(ChangeSet::final_sha256);
+    Ok(Some(WorkspaceReport {
+        mode: WorkspaceMode::Staged,
+        files: None,
+        bytes: None,
+        baseline_sha256: baseline.map(str::to_owned),
+        final_sha256: after.map(str::to_owned),
+        changes: None,
+        left_out: Vec::new(),
+        left_out_count: 0,
+        paths: changes.map_or_else(Vec::new, |changes| changes.path_changes(MAX_PATHS)),
+        change_set_sha256: Some(Hash::from_bytes(record.sha256).to_string()),
+        applied: applied_by.is_some(),
+        applied_by,
+        notes: vec!["the host ended before the run did; this is what the store holds".to_owned()],
+    }))
+}
+
+fn receipt(
+    run: &RunRecord,
+    journaled: Journaled,
+    workspace: Option<WorkspaceReport>,
+) -> Result<Receipt, RuntimeError> {
+    // A damaged order costs its id and task, not the receipt.
+    let order = read_document::<WorkOrder>(run.order_json.as_bytes()).ok();
+    let order_id = order.as_ref().map_or_else(Uuid::nil, |order| order.id);
     let started = run.accepted_at;
     let last = journaled.last.unwrap_or(started);
     let took = last
@@ -156,6 +198,9 @@ fn receipt(run: &RunRecord, journaled: Journaled) -> Result<Receipt, RuntimeErro
         Outcome::Failed,
     )
     .work_order_sha256(run.order_sha256.clone())
+    .task(order.map(|order| order.task))
+    .workspace(workspace)
+    .usage_source(journaled.usage_source)
     .usage(journaled.usage)
     .trace(journaled.embedded.unwrap_or_default())
     .trace_digest(digest)

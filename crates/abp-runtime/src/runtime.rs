@@ -11,18 +11,26 @@ use abp_core::{
     read_document,
 };
 use abp_emulation::EmulationConfig;
+use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::{Holders, PolicyEngine};
 use abp_receipt::Hash;
-use abp_store::{Acceptance, IdempotencyKey, NewRun, Project, Store, StoreError, StoreOptions};
+use abp_store::{
+    Acceptance, Decider, IdempotencyKey, NewRun, Project, Store, StoreError, StoreOptions,
+};
 use abp_stream::Redactor;
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
-use abp_workspace::WorkspaceManager;
+use abp_workspace::{ChangeSet, WorkspaceManager};
 use secrecy::SecretString;
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use uuid::Uuid;
 
+use crate::application::{
+    Applied, ApplyRequest, DecisionState, Undecided, decision_state, discard_stage, policy_of,
+    recover_applications,
+};
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle, Submitted};
 use crate::mcp::McpGrant;
@@ -32,6 +40,7 @@ use crate::queue::event_queue;
 use crate::record::now;
 use crate::recover::{missing_copies, recover};
 use crate::running::RunningRuns;
+use crate::stage::workspace_error;
 use crate::store::{receipt_path, save_document};
 use crate::{Approvals, McpServers, RuntimeError};
 
@@ -159,21 +168,120 @@ impl Runtime {
         }
     }
 
+    /// The store, where there is one already: reading creates nothing.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub async fn existing_store(&self) -> Result<Option<&Store>, RuntimeError> {
+        if self.store.get().is_none() {
+            let state_dir = &self.options.state_dir;
+            let found = Store::open_existing(state_dir, StoreOptions::default()).await?;
+            let Some(store) = found else {
+                return Ok(None);
+            };
+            self.store.get_or_try_init(|| self.recovered(store)).await?;
+        }
+        Ok(self.store.get())
+    }
+
     async fn open_store(&self) -> Result<Store, RuntimeError> {
-        let state_dir = self.options.state_dir.clone();
-        let store = Store::open(&state_dir, StoreOptions::default()).await?;
+        let state_dir = &self.options.state_dir;
+        let store = Store::open(state_dir, StoreOptions::default()).await?;
+        self.recovered(store).await
+    }
+
+    /// Finishes what processes that are gone left half done. Applications first: whether a run's changes
+    /// are in its source is part of its receipt.
+    async fn recovered(&self, store: Store) -> Result<Store, RuntimeError> {
+        let manager = self.workspaces();
+        recover_applications(&store, &manager).await?;
         recover(&store).await?;
         self.write_missing_copies(&store).await?;
-        let manager = self.workspaces();
-        // What cannot be swept now is swept later; it stands in nobody's way.
+        let keep = store.undecided().await?;
+        // A stage that cannot be moved now is moved later; it stands in nobody's way.
         blocking(move || {
-            if let Err(error) = manager.sweep() {
+            if let Err(error) = manager.sweep(&keep) {
                 tracing::warn!(target: "abp.workspace", %error, "stages could not be swept");
             }
+            sweep_trash(manager);
             Ok(())
         })
         .await?;
         Ok(store)
+    }
+
+    /// How far the changes of a run are decided.
+    ///
+    /// # Errors
+    /// Fails where the store cannot be read, or holds other changes than the receipt names.
+    pub async fn decision_state(&self, run_id: Uuid) -> Result<DecisionState, AbpError> {
+        decision_state(self.store().await?, run_id).await
+    }
+
+    /// The changes of a run as a patch, from its stage and the stored images.
+    ///
+    /// # Errors
+    /// Fails where the stage is gone or was written after the end of the run.
+    pub async fn diff(&self, run_id: Uuid, changes: ChangeSet) -> Result<String, AbpError> {
+        let (store, handle) = (self.store().await?.clone(), Handle::current());
+        let manager = self.workspaces();
+        let written = tokio::task::spawn_blocking(move || {
+            let stage = manager.claim(run_id)?;
+            let image = |sha256: &[u8; 32]| {
+                let read = handle.block_on(store.before_image(run_id, *sha256));
+                read.ok().flatten()
+            };
+            changes.git_diff(stage.tree(), image)
+        });
+        match written.await {
+            Ok(written) => written.map_err(|error| workspace_error(&error)),
+            Err(error) => Err(AbpError::new(ErrorCode::Internal, error.to_string())),
+        }
+    }
+
+    /// Applies changes of a run to its source: all that the request names, or nothing.
+    ///
+    /// # Errors
+    /// Says what stands in the way; the source is as it was then.
+    pub async fn apply(
+        &self,
+        run_id: Uuid,
+        changes: ChangeSet,
+        request: &ApplyRequest,
+    ) -> Result<Applied, AbpError> {
+        let store = self.store().await?;
+        let run = store.run(run_id).await?;
+        let run = run.ok_or(StoreError::UnknownRun(run_id))?;
+        let policy = policy_of(&run.order_json)?;
+        let manager = self.workspaces();
+        let claimed = tokio::task::spawn_blocking(move || manager.claim(run_id)).await;
+        let claimed = match claimed {
+            Ok(claimed) => claimed.map_err(|error| workspace_error(&error))?,
+            Err(error) => return Err(AbpError::new(ErrorCode::Internal, error.to_string())),
+        };
+        let undecided = Undecided {
+            run_id,
+            changes,
+            tree: claimed.tree(),
+            policy: &policy,
+        };
+        let applied = undecided.apply(store, request).await?;
+        drop(claimed);
+        if applied.remaining == 0 {
+            discard_stage(self.workspaces(), run_id).await;
+        }
+        Ok(applied)
+    }
+
+    /// Throws the changes of a run away.
+    ///
+    /// # Errors
+    /// Fails where they were decided before, or are being applied.
+    pub async fn discard(&self, run_id: Uuid, decider: Decider) -> Result<(), AbpError> {
+        let store = self.store().await?;
+        store.discard_change_set(run_id, decider).await?;
+        discard_stage(self.workspaces(), run_id).await;
+        Ok(())
     }
 
     async fn write_missing_copies(&self, store: &Store) -> Result<(), RuntimeError> {
@@ -430,6 +538,20 @@ pub(crate) fn check_budget(
         return Err(RuntimeError::NoPrice { model });
     }
     Ok(())
+}
+
+/// Deletes discarded stages while the process goes on. It ends with the process: the rest is for the next.
+fn sweep_trash(manager: WorkspaceManager) {
+    const TIME: Duration = Duration::from_secs(600);
+    let sweep = move || {
+        if let Err(error) = manager.sweep_trash(TIME) {
+            tracing::warn!(target: "abp.workspace", %error, "discarded stages could not be deleted");
+        }
+    };
+    let thread = std::thread::Builder::new().name("abp-sweep".to_owned());
+    if let Err(error) = thread.spawn(sweep) {
+        tracing::warn!(target: "abp.workspace", %error, "discarded stages are deleted later");
+    }
 }
 
 /// Starts a run that the journal has.

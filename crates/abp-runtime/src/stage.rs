@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
+use abp_glob::GlobList;
 use abp_policy::Holders;
 use abp_workspace::{
     Changes, Error as WorkspaceError, GitBaseline, PreparedWorkspace, WorkspaceManager,
 };
 use uuid::Uuid;
+
+/// The most changed paths that a receipt names; the change set names all.
+pub(crate) const MAX_PATHS: usize = 10_000;
 
 /// A prepared workspace that blocking work can share.
 #[derive(Debug, Clone)]
@@ -23,9 +27,10 @@ impl Stage {
         manager: WorkspaceManager,
         spec: WorkspaceSpec,
         run_id: Uuid,
+        hidden: GlobList,
     ) -> Result<Self, AbpError> {
         let mode = spec.mode;
-        let workspace = blocking(move || manager.prepare(&spec, run_id)).await?;
+        let workspace = blocking(move || manager.prepare(&spec, run_id, &hidden)).await?;
         Ok(Self {
             workspace: Arc::new(workspace),
             mode,
@@ -50,23 +55,28 @@ impl Stage {
         blocking(move || work(&workspace)).await
     }
 
-    /// What the receipt says about the workspace.
-    pub(crate) fn report(&self, changes: Option<&Changes>, applied: bool) -> WorkspaceReport {
+    /// What the receipt says about the workspace. `change_set_sha256` names the stored change set.
+    pub(crate) fn report(
+        &self,
+        changes: Option<&Changes>,
+        change_set_sha256: Option<String>,
+        applied_by: Option<String>,
+    ) -> WorkspaceReport {
         let baseline = self.workspace.baseline();
         let (left_out, left_out_count): (&[LeftOut], u64) = self.workspace.left_out();
         WorkspaceReport {
             mode: self.mode,
-            files: baseline.files(),
-            bytes: baseline.bytes(),
-            baseline_sha256: baseline.sha256(),
+            files: Some(baseline.files()),
+            bytes: Some(baseline.bytes()),
+            baseline_sha256: Some(baseline.sha256()),
             changes: changes.map(Changes::summary),
             final_sha256: changes.map(|changes| changes.manifest_sha256().to_owned()),
             left_out: left_out.to_vec(),
             left_out_count,
-            paths: Vec::new(),
-            change_set_sha256: None,
-            applied,
-            applied_by: None,
+            paths: changes.map_or_else(Vec::new, |changes| changes.path_changes(MAX_PATHS)),
+            change_set_sha256,
+            applied: applied_by.is_some(),
+            applied_by,
             notes: self.notes(),
         }
     }
@@ -80,10 +90,10 @@ impl Stage {
         }
     }
 
-    /// Removes the staged copy.
-    pub(crate) async fn remove(self) -> Result<(), AbpError> {
+    /// Moves the staged copy to the trash.
+    pub(crate) async fn discard(self) -> Result<(), AbpError> {
         let workspace = self.into_workspace()?;
-        blocking(move || workspace.remove()).await
+        blocking(move || workspace.discard()).await
     }
 
     /// Leaves the staged copy until somebody decides about it, and says where it is.

@@ -204,6 +204,9 @@ async fn open(state: &Path) -> Result<(Store, Uuid)> {
         order_json: r#"{"task":"bench"}"#.to_owned(),
         order_sha256: "0".repeat(64),
         backend: "bench".to_owned(),
+        backend_asked: None,
+        project: None,
+        principal: None,
         at: Timestamp::from_unix_millis(0),
         idempotency_key: None,
     };

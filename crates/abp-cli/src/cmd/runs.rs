@@ -1,10 +1,10 @@
 //! `abp runs`.
 
-use abp_control::find_run;
+use abp_control::{RunScope, find_run};
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_runtime::{Runtime, RuntimeError, workspace_error};
-use abp_store::{RunFilter, RunRecord, Store};
+use abp_runtime::{Runtime, RuntimeError};
+use abp_store::{RunRecord, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -17,27 +17,42 @@ use crate::text::one_line;
 
 /// How many events are read at a time.
 const PAGE: u32 = 1_000;
+/// How many runs are searched for undecided ones.
+const SEARCHED: u32 = 10_000;
 
 pub(crate) fn run(
     args: &RunsArgs,
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let plane = Session::open(global, &[], output)?.plane;
-    let runtime = plane.runtime();
+    let session = Session::open(global, &[], output)?;
+    let runtime = session.plane.runtime();
     block_on(async {
-        let store = runtime.store().await?;
         match &args.command {
-            RunsCommand::List { limit, undecided } => {
-                let runs = if *undecided {
-                    undecided_runs(runtime, store, *limit).await?
-                } else {
-                    let all = RunFilter::default();
-                    store.runs(&all, *limit).await.map_err(stored)?
+            RunsCommand::List {
+                limit,
+                undecided,
+                all,
+            } => {
+                let scope = match all {
+                    true => RunScope::All,
+                    false => session.scope(),
+                };
+                // Looking creates nothing.
+                let Some(store) = runtime.existing_store().await? else {
+                    return list(&[], output);
+                };
+                let runs = match undecided {
+                    true => undecided_runs(store, &scope, *limit).await?,
+                    false => store.runs(&scope.filter(), *limit).await.map_err(stored)?,
                 };
                 list(&runs, output)
             }
-            RunsCommand::Show { run, events } => show(runtime, store, run, *events, output).await,
+            RunsCommand::Show { run, events } => {
+                let store = session.existing_store().await?;
+                let run = find_run(store, run, &session.scope()).await?;
+                show(runtime, store, &run, *events, output).await
+            }
         }
     })
 }
@@ -46,20 +61,18 @@ pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {
     RuntimeError::from(error).into()
 }
 
-/// Runs whose stage was kept and not decided about yet, newest first. The stages say so themselves,
-/// so nothing is forgotten that a crash kept from being noted elsewhere.
+/// Runs whose changes wait for a decision, newest first.
 async fn undecided_runs(
-    runtime: &Runtime,
     store: &Store,
+    scope: &RunScope,
     limit: u32,
 ) -> Result<Vec<RunRecord>, AbpError> {
-    let stages = runtime.workspaces().stages();
-    let stages = stages.map_err(|error| workspace_error(&error))?;
-    let mut runs = Vec::new();
-    for stage in stages.iter().filter(|stage| stage.kept && stage.staged) {
-        runs.extend(store.run(stage.run_id).await.map_err(stored)?);
-    }
-    runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.number));
+    let undecided = store.undecided().await.map_err(stored)?;
+    let mut runs = store
+        .runs(&scope.filter(), SEARCHED)
+        .await
+        .map_err(stored)?;
+    runs.retain(|run| undecided.contains(&run.run_id));
     runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     Ok(runs)
 }
@@ -103,11 +116,10 @@ fn task(run: &RunRecord) -> String {
 async fn show(
     runtime: &Runtime,
     store: &Store,
-    text: &str,
+    run: &RunRecord,
     events: bool,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let run = find_run(store, text).await?;
     if events {
         print_events(store, run.run_id, output.is_json(), output).await?;
         return Ok(ExitStatus::Success);
@@ -119,10 +131,10 @@ async fn show(
     let receipt: Option<abp_core::Receipt> =
         receipt.map_err(|error| AbpError::new(error.code(), error.to_string()))?;
     if output.is_json() {
-        output.json(&json!({ "run": to_json(&run), "receipt": receipt }))?;
+        output.json(&json!({ "run": to_json(run), "receipt": receipt }))?;
         return Ok(ExitStatus::Success);
     }
-    output.field("task", &one_line(&task(&run)));
+    output.field("task", &one_line(&task(run)));
     match receipt {
         Some(receipt) => {
             print_summary(&receipt, output);

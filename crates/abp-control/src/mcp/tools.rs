@@ -8,7 +8,7 @@ use abp_translate::{Options, translate_error, translate_request, translate_respo
 use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
-use crate::find::find_run;
+use crate::find::{RunScope, find_run};
 
 /// What clients are told of the tools.
 const TOOLS: &str = include_str!("tools.json");
@@ -43,7 +43,7 @@ impl AbpServer {
 
     async fn status(&self, arguments: &Map<String, Value>) -> ToolResult {
         let store = self.plane.store().await?;
-        let run = find_run(store, text(arguments, "run_id")?).await?;
+        let run = find_run(store, text(arguments, "run_id")?, &RunScope::All).await?;
         let status = if run.ended_at.is_some() {
             "ended"
         } else {
@@ -61,7 +61,7 @@ impl AbpServer {
 
     async fn cancel(&self, arguments: &Map<String, Value>) -> ToolResult {
         let store = self.plane.store().await?;
-        let run = find_run(store, text(arguments, "run_id")?).await?;
+        let run = find_run(store, text(arguments, "run_id")?, &RunScope::All).await?;
         let is_ours = self.plane.cancel(run.run_id);
         if !is_ours && run.ended_at.is_none() {
             let message = format!("run {} was not started by this server", run.run_id);
@@ -81,7 +81,7 @@ impl AbpServer {
     /// The receipt of a run, as it is kept.
     async fn document(&self, run: &str) -> Result<Vec<u8>, AbpError> {
         let store = self.plane.store().await?;
-        let run = find_run(store, run).await?;
+        let run = find_run(store, run, &RunScope::All).await?;
         let record = store.receipt(run.run_id).await?;
         let record = record.ok_or_else(|| {
             let message = format!("run {} has not ended", run.run_id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use abp_control::ControlPlane;
 use abp_core::{AgentEvent, AgentEventKind, CancelReason, Receipt};
 use abp_error::AbpError;
-use abp_runtime::{Audience, RunHandle};
+use abp_runtime::{Audience, Decider, RunHandle};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -115,7 +115,15 @@ async fn discard(plane: &ControlPlane, run_id: Uuid, receipt: &Receipt) {
     if receipt.artifacts.iter().all(|one| one.kind != "stage") {
         return;
     }
-    if let Err(error) = plane.discard(run_id, "assist").await {
+    if let Err(error) = plane.discard(run_id, assist()).await {
         tracing::warn!(target: "abp.daemon", %run_id, %error, "a workspace was not removed");
+    }
+}
+
+/// Who discards the workspace of a run that was only to be listened to.
+fn assist() -> Decider {
+    Decider {
+        by: "assist".to_owned(),
+        via: "http".to_owned(),
     }
 }

@@ -1,5 +1,6 @@
 //! A place to run orders in, and backends that behave as a test needs.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,9 +30,16 @@ pub(crate) struct Bench {
     pub(crate) runtime: Runtime,
 }
 
+/// A directory that only its owner can reach, as a state directory has to be.
+fn private_dir() -> TempDir {
+    let mode = std::fs::Permissions::from_mode(0o700);
+    let made = tempfile::Builder::new().permissions(mode).tempdir();
+    made.unwrap()
+}
+
 impl Bench {
     pub(crate) fn new(backends: impl IntoIterator<Item = Arc<dyn Backend>>) -> Self {
-        let (source, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let (source, state) = (TempDir::new().unwrap(), private_dir());
         std::fs::write(source.path().join("kept.txt"), "kept\n").unwrap();
         let mut registry = BackendRegistry::new();
         for backend in backends {

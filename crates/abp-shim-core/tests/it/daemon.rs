@@ -46,7 +46,8 @@ impl Daemon {
     async fn run(upstreams: BTreeMap<String, abp_config::UpstreamConfig>) -> Self {
         let state = TempDir::new().expect("a directory");
         let config = Config {
-            state_dir: state.path().to_owned(),
+            state_dir: state.path().join("state"),
+            stages_dir: state.path().join("stages"),
             upstreams,
             ..Config::default()
         };

@@ -1,6 +1,6 @@
 //! Receipts in the store, and the signed log over them.
 
-use abp_control::find_run;
+use abp_control::{RunScope, find_run};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::{KeyRing, LogProblem, SignedCheckpoint, VerifyingKey};
 use abp_store::{StoreReader, StoreReport, VerifyOptions};
@@ -157,7 +157,7 @@ pub(super) fn export(
     let runtime = plane.runtime();
     let exported = block_on(async {
         let store = runtime.store().await?;
-        let run_id = find_run(store, run).await?.run_id;
+        let run_id = find_run(store, run, &RunScope::All).await?.run_id;
         let exported = store.export(run_id).await.map_err(stored)?;
         exported.ok_or_else(|| {
             let message = format!("run {run_id} has not ended yet");

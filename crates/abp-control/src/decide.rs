@@ -1,0 +1,154 @@
+//! Deciding about the changes of a run: looking at them, applying them, throwing them away.
+
+use std::path::PathBuf;
+
+use abp_core::{PathChange, Receipt, Timestamp, read_document};
+use abp_error::{AbpError, ErrorCode};
+use abp_runtime::{Applied, ApplyRequest, Decider, DecisionState, HostFiles};
+use abp_store::ChangeSetState;
+use abp_workspace::ChangeSet;
+use uuid::Uuid;
+
+use crate::ControlPlane;
+
+/// The changes of a run, as they can be shown.
+#[derive(Debug, Clone)]
+pub struct ProposedChanges {
+    /// The changes as a patch that `git apply` takes.
+    pub diff: String,
+    /// The changes in the form of `git status --porcelain=v1`.
+    pub status: String,
+    /// Every changed path with its content before and after.
+    pub paths: Vec<PathChange>,
+    /// Paths that would take effect on the developer's machine, each with the reason.
+    pub host_files: Vec<(PathBuf, &'static str)>,
+}
+
+/// How an application ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplyOutcome {
+    /// The changes are in the source.
+    Applied(Applied),
+    /// They were applied before; nothing was done now.
+    AlreadyApplied {
+        /// Who applied them.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// The run changed nothing.
+    Nothing,
+}
+
+/// How a discarding ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiscardOutcome {
+    /// The changes are gone.
+    Discarded,
+    /// They were discarded before, or there never were any.
+    Nothing,
+}
+
+impl ControlPlane {
+    /// The changes of a run that has ended, as its receipt states them.
+    ///
+    /// # Errors
+    /// Fails where the run has no receipt, and where its changes are neither in the receipt nor, unchanged,
+    /// in the stage.
+    pub async fn changes(&self, run_id: Uuid) -> Result<ProposedChanges, AbpError> {
+        let receipt = self.stored_receipt(run_id).await?;
+        let open = match self.runtime().decision_state(run_id).await? {
+            DecisionState::Open(changes) => Some(*changes),
+            DecisionState::Nothing | DecisionState::Decided { .. } => None,
+        };
+        let host_files = open.as_ref().map(ChangeSet::host_executed);
+        let verified = receipt.verification;
+        let diff = match (verified.git_diff, open) {
+            (Some(diff), _) => diff,
+            // Too large for the receipt: made again from the stage, checked against the change set.
+            (None, Some(changes)) => self.runtime().diff(run_id, changes).await?,
+            (None, None) => String::new(),
+        };
+        Ok(ProposedChanges {
+            diff,
+            status: verified.git_status.unwrap_or_default(),
+            paths: receipt
+                .workspace
+                .map_or_else(Vec::new, |report| report.paths),
+            host_files: host_files.unwrap_or_default(),
+        })
+    }
+
+    /// Applies changes of a run to its source; the paths of the request, or all that are undecided.
+    ///
+    /// # Errors
+    /// Says what stands in the way; the source is as it was then.
+    pub async fn apply(
+        &self,
+        run_id: Uuid,
+        request: &ApplyRequest,
+    ) -> Result<ApplyOutcome, AbpError> {
+        match self.runtime().decision_state(run_id).await? {
+            DecisionState::Nothing => Ok(ApplyOutcome::Nothing),
+            DecisionState::Decided {
+                state: ChangeSetState::Applied,
+                by,
+                at,
+            } => Ok(ApplyOutcome::AlreadyApplied { by, at }),
+            DecisionState::Decided { state, at, .. } => {
+                let message = format!("the changes of run {run_id} were {state} at {at}");
+                Err(AbpError::new(ErrorCode::NothingToDecide, message))
+            }
+            DecisionState::Open(changes) => {
+                let applied = self.runtime().apply(run_id, *changes, request).await?;
+                Ok(ApplyOutcome::Applied(applied))
+            }
+        }
+    }
+
+    /// Throws the undecided changes of a run away.
+    ///
+    /// # Errors
+    /// Fails where they are in the source already, or are being applied.
+    pub async fn discard(
+        &self,
+        run_id: Uuid,
+        decider: Decider,
+    ) -> Result<DiscardOutcome, AbpError> {
+        match self.runtime().decision_state(run_id).await? {
+            DecisionState::Nothing
+            | DecisionState::Decided {
+                state: ChangeSetState::Discarded | ChangeSetState::Expired,
+                ..
+            } => Ok(DiscardOutcome::Nothing),
+            DecisionState::Decided { state, at, .. } => {
+                let message = format!("the changes of run {run_id} were {state} at {at}");
+                Err(AbpError::new(ErrorCode::NothingToDecide, message))
+            }
+            DecisionState::Open(_) => {
+                self.runtime().discard(run_id, decider).await?;
+                Ok(DiscardOutcome::Discarded)
+            }
+        }
+    }
+
+    async fn stored_receipt(&self, run_id: Uuid) -> Result<Receipt, AbpError> {
+        let record = self.store().await?.receipt(run_id).await?;
+        let record = record.ok_or_else(|| {
+            let message = format!("run {run_id} has not ended yet");
+            AbpError::new(ErrorCode::NothingToDecide, message)
+        })?;
+        read_document(&record.document)
+            .map_err(|error| AbpError::new(ErrorCode::ReceiptChainBroken, error.to_string()))
+    }
+}
+
+/// A request to apply all undecided changes of a run, which agrees to nothing in particular.
+#[must_use]
+pub fn apply_all(decider: Decider) -> ApplyRequest {
+    ApplyRequest {
+        decider,
+        paths: Vec::new(),
+        host_files: HostFiles::Refuse,
+    }
+}

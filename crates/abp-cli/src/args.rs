@@ -375,9 +375,11 @@ pub(crate) struct ReceiptArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptCommand {
-    /// Check that receipts, or the whole log of them, are what they were when they were made.
+    /// Say whether receipts are proven, consistent with themselves only, or wrong; or check the log.
     #[command(
-        after_help = "Examples:\n  abp receipt verify .agent-backplane/receipts/*.json\n  \
+        after_help = "A receipt is proven by the log of the state directory, or by an exported proof \
+and --key.\nExit status: 0 all are proven, 9 one is consistent with itself only and nothing proves \
+it, 7 one is wrong.\n\nExamples:\n  abp receipt verify RECEIPT\n  \
 abp receipt verify --log --checkpoint kept-elsewhere.txt"
     )]
     Verify(VerifyArgs),
@@ -419,7 +421,7 @@ pub(crate) struct VerifyArgs {
     /// The receipts, or exported ones; `-` reads standard input.
     #[arg(value_name = "RECEIPT", required_unless_present = "log")]
     pub(crate) files: Vec<PathBuf>,
-    /// Check the whole log of the state directory.
+    /// Check the whole log of the state directory, and everything stored against it.
     #[arg(long)]
     pub(crate) log: bool,
     /// A checkpoint that was kept elsewhere: shows truncation and rewriting. May be repeated.

@@ -49,7 +49,7 @@ impl DecisionKind {
 /// SHA-256 of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Decision {
+pub struct ChangeDecision {
     /// When it was made.
     pub at: Timestamp,
     /// The person, key or lane that decided.
@@ -68,7 +68,7 @@ pub struct Decision {
     pub via: String,
 }
 
-impl Decision {
+impl ChangeDecision {
     /// The document whose hash is logged.
     ///
     /// # Errors

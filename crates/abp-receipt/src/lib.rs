@@ -11,7 +11,7 @@
 //! - **Checking**: [`verify_log`] takes a whole log and says which [`Promise`] does not hold and where.
 //!   Somebody with one older checkpoint can tell that the log was cut or rewritten.
 //!   [`TraceVerifier`] compares stored events with the digest in their receipt.
-//! - **Deciding**: a [`Decision`] about a run's changes is an entry of the log too.
+//! - **Deciding**: a [`ChangeDecision`] about a run's changes is an entry of the log too.
 //! - **Leaving**: an [`ExportedReceipt`] carries a receipt with everything that proves it, and a
 //!   [`ReceiptVerdict`] says whether a file is proven, consistent with itself only, or wrong.
 //!
@@ -67,7 +67,7 @@ mod verdict;
 pub use builder::ReceiptBuilder;
 pub use chain::{ChainError, ChainLink, ReceiptChain};
 pub use checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
-pub use decision::{Decision, DecisionKind};
+pub use decision::{ChangeDecision, DecisionKind};
 pub use diff::{FieldDiff, ReceiptDiff, diff_documents, diff_receipts};
 pub use digest::{Hash, HashStream, InvalidHash};
 pub use dsse::{DsseEnvelope, EnvelopeError, RECEIPT_PAYLOAD_TYPE};

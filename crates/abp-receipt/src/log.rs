@@ -109,7 +109,7 @@ pub enum EntryKind {
     Decision {
         /// The run.
         run_id: Uuid,
-        /// The hash of the [decision's document](crate::Decision::to_document).
+        /// The hash of the [decision's document](crate::ChangeDecision::to_document).
         decision_sha256: Hash,
     },
     /// Records of exchanges were sealed together. They are too many for an entry each.

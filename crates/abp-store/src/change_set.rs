@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use abp_core::Timestamp;
-use abp_receipt::{Decision, DecisionKind, Hash};
+use abp_receipt::{ChangeDecision, DecisionKind, Hash};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -127,7 +127,7 @@ pub struct DecisionRecord {
     /// The hash that the entry has.
     pub sha256: Hash,
     /// The decision.
-    pub decision: Decision,
+    pub decision: ChangeDecision,
 }
 
 /// A change to change sets.

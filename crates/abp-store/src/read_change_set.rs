@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use abp_core::Timestamp;
-use abp_receipt::{Decision, Hash};
+use abp_receipt::{ChangeDecision, Hash};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
@@ -205,7 +205,7 @@ impl StoreReader {
         .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
             let document: &[u8] = row.try_get(1)?;
-            let decision = Decision::from_document(document)
+            let decision = ChangeDecision::from_document(document)
                 .map_err(|error| damaged(self.path(), "a decision", error))?;
             let record = DecisionRecord {
                 seq: row.try_get::<i64, _>(0)?.unsigned_abs(),

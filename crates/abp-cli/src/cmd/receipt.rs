@@ -2,19 +2,18 @@
 
 mod log;
 mod mcp;
+mod verify;
 
 use std::path::Path;
 
-use abp_core::{Outcome, Receipt, ValidationError, verify_receipt_document};
+use abp_core::{Outcome, Receipt};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_receipt::{ExportedReceipt, KeyRing, VerifyingKey, diff_documents};
-use serde::Serialize;
-use serde_json::{Value, json};
+use abp_receipt::diff_documents;
 
-use crate::args::{GlobalArgs, ReceiptArgs, ReceiptCommand, VerifyArgs};
+use crate::args::{GlobalArgs, ReceiptArgs, ReceiptCommand};
 use crate::input;
 use crate::output::{BAD, GOOD, NOTE, Output};
-use crate::text::{one_line, printable};
+use crate::text::one_line;
 
 pub(crate) fn run(
     args: &ReceiptArgs,
@@ -23,7 +22,7 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     match &args.command {
         ReceiptCommand::Verify(args) if args.log => log::verify(args, global, output),
-        ReceiptCommand::Verify(args) => verify(args, output),
+        ReceiptCommand::Verify(args) => verify::verify(args, global, output),
         ReceiptCommand::List { limit } => log::list(*limit, global, output),
         ReceiptCommand::Checkpoint => log::checkpoint(global, output),
         ReceiptCommand::Export { run } => log::export(run, global, output),
@@ -59,91 +58,6 @@ fn diff(old: &Path, new: &Path, output: &mut Output) -> Result<ExitStatus, AbpEr
         ));
     }
     Ok(ExitStatus::Success)
-}
-
-/// Checks every file, says what is wrong with each, and fails if any is.
-fn verify(args: &VerifyArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let key = args.key.as_deref().map(log::read_key).transpose()?;
-    let mut all_valid = true;
-    let mut results = Vec::new();
-    for path in &args.files {
-        let bytes = input::read(path)?;
-        let checked = check(&bytes, key.as_ref());
-        all_valid &= checked.is_ok();
-        if output.is_json() {
-            results.push(to_json(path, &checked));
-        } else {
-            print_verdict(path, &checked, output);
-        }
-    }
-    if output.is_json() {
-        output.json(&json!({ "valid": all_valid, "receipts": results }))?;
-    }
-    Ok(if all_valid {
-        ExitStatus::Success
-    } else {
-        ExitStatus::VerificationFailed
-    })
-}
-
-/// What is wrong with a receipt.
-#[derive(Debug, Serialize)]
-struct Finding {
-    code: ErrorCode,
-    problem: String,
-}
-
-/// An exported receipt is checked against the key that is trusted; a bare one against itself.
-fn check(bytes: &[u8], key: Option<&VerifyingKey>) -> Result<Receipt, Vec<Finding>> {
-    let finding = |code, problem: String| vec![Finding { code, problem }];
-    let Ok(exported) = ExportedReceipt::from_json(bytes) else {
-        return verify_receipt_document(bytes).map_err(|problems| {
-            let told = |problem: &ValidationError| Finding {
-                code: problem.code(),
-                problem: problem.to_string(),
-            };
-            problems.iter().map(told).collect()
-        });
-    };
-    let Some(key) = key else {
-        let problem = "an exported receipt is checked against a public key; name it with --key";
-        return Err(finding(ErrorCode::ConfigInvalid, problem.to_owned()));
-    };
-    exported
-        .verify(&KeyRing::of(key.clone()))
-        .map_err(|error| finding(error.code(), error.to_string()))
-}
-
-fn to_json(path: &Path, checked: &Result<Receipt, Vec<Finding>>) -> Value {
-    let problems = checked.as_ref().err();
-    let receipt = checked.as_ref().ok();
-    json!({
-        "file": path.display().to_string(),
-        "valid": checked.is_ok(),
-        "run_id": receipt.map(|receipt| receipt.meta.run_id),
-        "receipt_sha256": receipt.and_then(|receipt| receipt.receipt_sha256.as_deref()),
-        "problems": problems.map_or(&[][..], Vec::as_slice),
-    })
-}
-
-fn print_verdict(path: &Path, checked: &Result<Receipt, Vec<Finding>>, output: &mut Output) {
-    let path = path.display();
-    match checked {
-        Ok(receipt) => {
-            let hash = receipt.receipt_sha256.as_deref().unwrap_or_default();
-            output.line(&format!("{GOOD}valid{GOOD:#}   {path}  {hash}"));
-        }
-        Err(problems) => {
-            output.line(&format!("{BAD}INVALID{BAD:#} {path}"));
-            for problem in problems {
-                output.line(&format!(
-                    "  {}: {}",
-                    problem.code,
-                    printable(&problem.problem)
-                ));
-            }
-        }
-    }
 }
 
 /// What a receipt says, in a few aligned lines.

@@ -185,7 +185,7 @@ proptest! {
         ];
         for command in commands {
             let ran = desk.abp(command);
-            prop_assert!((0..=8).contains(&ran.status), "{command:?}: {} {}", ran.status, ran.stderr);
+            prop_assert!((0..=9).contains(&ran.status), "{command:?}: {} {}", ran.status, ran.stderr);
             prop_assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
         }
     }

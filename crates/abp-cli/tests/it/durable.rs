@@ -270,7 +270,7 @@ fn an_exported_receipt_proves_itself() {
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert_eq!(
         stranger.abp(&verify[..3]).status,
-        7,
+        9,
         "nothing is proven without a key"
     );
 
@@ -292,6 +292,115 @@ fn an_exported_receipt_proves_itself() {
             .status,
         0
     );
+}
+
+/// E2: one receipt and one forgery of it, with the log that has the run and without it.
+#[test]
+fn e2_a_receipt_is_proven_consistent_or_wrong() {
+    let desk = Desk::new();
+    let real = std::fs::read(desk.receipt()).unwrap();
+    let mut forged: abp_core::Receipt = serde_json::from_slice(&real).unwrap();
+    forged.backend.id = "claude".to_owned();
+    let forged = forged.with_hash().unwrap().to_document().unwrap();
+    let elsewhere = Desk::new();
+    for desk in [&desk, &elsewhere] {
+        desk.write("real.json", &real).write("forged.json", &forged);
+    }
+    let cases = [
+        (&desk, "real.json", 0, "proven"),
+        (&desk, "forged.json", 7, "wrong"),
+        (&elsewhere, "real.json", 9, "self_consistent"),
+        (&elsewhere, "forged.json", 9, "self_consistent"),
+    ];
+    for (desk, file, status, word) in cases {
+        let (found, verdict) = desk.json(&["receipt", "verify", file]);
+        assert_eq!(
+            (found, &verdict["verdict"]),
+            (status, &json!(word)),
+            "{verdict}"
+        );
+        let told = desk.abp(&["receipt", "verify", file]);
+        assert_eq!(told.status, status);
+        assert!(
+            !told.stdout.to_lowercase().contains("valid"),
+            "{}",
+            told.stdout
+        );
+        let receipt = &verdict["receipts"][0];
+        assert_eq!(
+            receipt["proven_by"]["type"] == "log",
+            word == "proven",
+            "{verdict}"
+        );
+        assert_eq!(
+            receipt["unproven_because"].is_string(),
+            status == 9,
+            "{verdict}"
+        );
+        assert_eq!(
+            receipt["problems"].as_array().unwrap().len(),
+            usize::from(status == 7)
+        );
+    }
+    // The worst of several decides.
+    let both = ["receipt", "verify", "real.json", "forged.json"];
+    assert_eq!(
+        (desk.abp(&both).status, elsewhere.abp(&both).status),
+        (7, 9)
+    );
+    let names = |desk: &Desk, place: &str| {
+        let entries = std::fs::read_dir(desk.path(place)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        names(&elsewhere, "."),
+        ["forged.json", "readme.txt", "real.json"]
+    );
+    let before = names(&desk, ".agent-backplane");
+    desk.abp(&["receipt", "verify", "--log"]);
+    desk.abp(&both);
+    assert_eq!(
+        names(&desk, ".agent-backplane"),
+        before,
+        "reading leaves nothing behind"
+    );
+}
+
+/// E1: an edit of the stored order, in the bytes of the database, is found by a check of the log.
+#[test]
+fn e1_an_edited_order_is_found_by_the_log() {
+    let desk = Desk::new();
+    desk.receipt();
+    // The next process empties the write-ahead file into the database.
+    assert_eq!(desk.abp(&["receipt", "key"]).status, 0);
+    for leftover in ["store.db-wal", "store.db-shm"] {
+        drop(std::fs::remove_file(
+            desk.path(".agent-backplane").join(leftover),
+        ));
+    }
+    let path = desk.path(".agent-backplane/store.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (task, edited) = (br#""task":"say hello""#, br#""task":"say jello""#);
+    let places: Vec<usize> = bytes
+        .windows(task.len())
+        .enumerate()
+        .filter_map(|(place, found)| (found == task).then_some(place))
+        .collect();
+    assert!(!places.is_empty(), "the order is stored as text");
+    for place in places {
+        bytes[place..place + task.len()].copy_from_slice(edited);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let (status, report) = desk.json(&["receipt", "verify", "--log"]);
+    assert_eq!((status, &report["valid"]), (7, &json!(false)), "{report}");
+    let problems = report["problems"].as_array().unwrap();
+    let is_named = |problem: &Value| {
+        let message = problem["message"].as_str().unwrap();
+        problem["failed"] == "run_changed" && message.contains("not the logged stored order")
+    };
+    assert!(problems.iter().any(is_named), "{report}");
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn a2_a4_other_hosts_and_pages_are_refused() {
 fn a5_other_machines_need_a_certificate() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = Config {
-        state_dir: dir.path().to_owned(),
+        state_dir: dir.path().join("state"),
         ..Config::default()
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -2,8 +2,8 @@
 
 use abp_error::ErrorCode;
 use abp_receipt::{
-    Decision, DecisionKind, EntryKind, Hash, LogEntry, LoggedReceipt, ReceiptFile, ReceiptVerdict,
-    RunBinding,
+    ChangeDecision, DecisionKind, EntryKind, Hash, LogEntry, LoggedReceipt, ReceiptFile,
+    ReceiptVerdict, RunBinding,
 };
 use serde_json::{Value, json};
 
@@ -139,8 +139,8 @@ fn e19_an_exported_receipt_is_proven_by_key_or_log() {
     check(&mistyped, None, none(), "wrong: CONTRACT_INVALID_RECEIPT");
 }
 
-fn decision() -> Decision {
-    Decision {
+fn decision() -> ChangeDecision {
+    ChangeDecision {
         at: at(5),
         by: "alice".to_owned(),
         change_set_sha256: Hash::of(b"changes"),
@@ -166,7 +166,7 @@ fn forms_of_decisions_and_bound_starts_are_stable() {
         )
     );
     assert_eq!(
-        Decision::from_document(&document).expect("its own form"),
+        ChangeDecision::from_document(&document).expect("its own form"),
         decision()
     );
     for other in [
@@ -176,7 +176,7 @@ fn forms_of_decisions_and_bound_starts_are_stable() {
         text.replace("partially_applied", "perhaps"),
     ] {
         assert!(
-            Decision::from_document(other.as_bytes()).is_err(),
+            ChangeDecision::from_document(other.as_bytes()).is_err(),
             "{other}"
         );
     }

@@ -1,7 +1,7 @@
 //! Change sets, their applications and the decisions about them, inside a transaction.
 
 use abp_core::Timestamp;
-use abp_receipt::{Decision, DecisionKind, EntryKind, Hash};
+use abp_receipt::{ChangeDecision, DecisionKind, EntryKind, Hash};
 use sqlx::Row as _;
 use uuid::Uuid;
 
@@ -296,8 +296,8 @@ impl Batch<'_> {
         kind: DecisionKind,
         decider: &Decider,
         change_set_sha256: Hash,
-    ) -> Decision {
-        Decision {
+    ) -> ChangeDecision {
+        ChangeDecision {
             at: self.by.now,
             by: decider.by.clone(),
             change_set_sha256,
@@ -313,7 +313,7 @@ impl Batch<'_> {
     async fn log_decision(
         &mut self,
         run: i64,
-        decision: Decision,
+        decision: ChangeDecision,
     ) -> Result<DecisionRecord, Blocked> {
         let document = decision
             .to_document()

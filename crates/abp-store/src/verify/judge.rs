@@ -2,8 +2,8 @@
 
 use abp_core::{Timestamp, document_hash};
 use abp_receipt::{
-    Decision, EntryKind, Hash, LogEntry, RunBinding, StoredEntry, StoredReceipt, TraceCoverage,
-    TraceVerifier,
+    ChangeDecision, EntryKind, Hash, LogEntry, RunBinding, StoredEntry, StoredReceipt,
+    TraceCoverage, TraceVerifier,
 };
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -284,7 +284,7 @@ impl Judge {
         if found != logged {
             return Some(not_the_hash(found, logged));
         }
-        let decision = match Decision::from_document(&stored.document) {
+        let decision = match ChangeDecision::from_document(&stored.document) {
             Ok(decision) => decision,
             Err(error) => return Some(error.to_string()),
         };

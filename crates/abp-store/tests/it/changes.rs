@@ -1,7 +1,7 @@
 //! Change sets, applications and decisions: the states, the log, and processes that die.
 
 use abp_error::ErrorCode;
-use abp_receipt::{Decision, DecisionKind, EntryKind, Hash, LogEntry};
+use abp_receipt::{ChangeDecision, DecisionKind, EntryKind, Hash, LogEntry};
 use abp_store::{
     ApplicationEnd, ChangeSetState, Decider, DecisionRecord, Store, StoreError, StoreReader,
 };
@@ -228,7 +228,7 @@ async fn every_decision_is_one_entry_of_the_log() {
     let kinds: Vec<_> = decided
         .iter()
         .map(|record| {
-            let Decision {
+            let ChangeDecision {
                 kind,
                 paths,
                 saves,

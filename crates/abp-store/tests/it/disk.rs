@@ -64,6 +64,12 @@ async fn f6_a_full_disk_still_takes_receipts() {
     let store = store.expect("the store opens");
     assert!(store.health().reserve);
     let runs = [accepted(&store).await, accepted(&store).await];
+    let decided = crate::tampering::whole_run(&store, true).await;
+    let alice = crate::tampering::alice;
+    let application = store
+        .begin_application(decided, alice(), Vec::new(), Vec::new())
+        .await
+        .expect("begun");
     let large = format!("\"{}\"", "x".repeat(16 * 1024));
     let mut events = 0;
     let error = loop {
@@ -82,9 +88,20 @@ async fn f6_a_full_disk_still_takes_receipts() {
         (health.state, health.reserve),
         (StoreState::DiskFull, false)
     );
+    let image = vec![7; 16 * 1024];
+    let sha256 = *abp_receipt::Hash::of(&image).as_bytes();
+    let refused = store.keep_image(runs[0], sha256, image).await;
+    let refused = refused.expect_err("no room for changes");
+    assert!(matches!(refused, StoreError::DiskFull { .. }), "{refused}");
     for run in runs {
         finish(&store, run).await.expect("a receipt on a full disk");
     }
+    let end = abp_store::ApplicationEnd::Applied {
+        paths: vec!["a".to_owned()],
+        remaining: 0,
+    };
+    let end = store.end_application(application, end).await;
+    assert!(end.expect("a decision on a full disk").is_some());
     assert_eq!(store.health().state, StoreState::DiskFull);
     std::fs::remove_file(&ballast).expect("space");
     tokio::time::sleep(Duration::from_millis(300)).await;

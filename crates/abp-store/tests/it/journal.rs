@@ -260,3 +260,69 @@ async fn readers_stand_beside_writers_and_closed_is_closed() {
     );
     assert!(reader.run(run).await.expect("still readable").is_some());
 }
+
+/// Runs are listed by the project that a directory is in, and come back as they were given.
+#[tokio::test]
+async fn runs_are_found_by_project() {
+    let dir = crate::lab::directory();
+    let store = open(dir.path()).await;
+    let places = ["/srv/a", "/srv/a/b", "/srv/ab", "/", "/srv/a", "/srv/a%"];
+    let mut runs = Vec::new();
+    for place in places {
+        let new = NewRun {
+            project: Some(crate::lab::project(place)),
+            ..new_run(Uuid::now_v7())
+        };
+        store.accept(new.clone()).await.expect("accepted");
+        let found = store
+            .run(new.run_id)
+            .await
+            .expect("readable")
+            .expect("a run");
+        assert_eq!(
+            (&found.project, &found.principal, &found.backend_asked),
+            (&new.project, &new.principal, &new.backend_asked)
+        );
+        runs.push(new.run_id);
+    }
+    let nowhere = NewRun {
+        project: None,
+        ..new_run(Uuid::now_v7())
+    };
+    runs.push(nowhere.run_id);
+    store.accept(nowhere).await.expect("accepted");
+    let cases: [(Option<&str>, &[usize]); 8] = [
+        (None, &[6, 5, 4, 3, 2, 1, 0]),
+        (Some("/srv/a"), &[4, 3, 0]),
+        (Some("/srv/a/b"), &[4, 3, 1, 0]),
+        (Some("/srv/a/b/c/d"), &[4, 3, 1, 0]),
+        (Some("/srv/ab"), &[3, 2]),
+        (Some("/srv/a%/x"), &[5, 3]),
+        (Some("/srv"), &[3]),
+        (Some("/"), &[3]),
+    ];
+    for (directory, expected) in cases {
+        let filter = RunFilter {
+            directory: directory.map(str::to_owned),
+            ..RunFilter::default()
+        };
+        let found = store.runs(&filter, 10).await.expect("a page");
+        let found: Vec<Uuid> = found.iter().map(|run| run.run_id).collect();
+        let expected: Vec<Uuid> = expected.iter().map(|place| runs[*place]).collect();
+        assert_eq!(found, expected, "{directory:?}");
+    }
+    // A real directory, from inside of it.
+    let project = abp_store::Project::locate(dir.path()).expect("is there");
+    let new = NewRun {
+        project: Some(project),
+        ..new_run(Uuid::now_v7())
+    };
+    store.accept(new.clone()).await.expect("accepted");
+    let inside = dir.path().join("keys").canonicalize().expect("is there");
+    let filter = RunFilter {
+        directory: Some(abp_store::path_text(&inside)),
+        ..RunFilter::default()
+    };
+    let found = store.runs(&filter, 1).await.expect("a page");
+    assert_eq!(found[0].run_id, new.run_id);
+}

@@ -35,7 +35,7 @@ pub(crate) fn new_run(run_id: Uuid) -> NewRun {
         order_sha256: "5e".repeat(32),
         backend: "mock".to_owned(),
         backend_asked: Some("auto".to_owned()),
-        project: Some(project("/home/alice/shop")),
+        project: Some(project("/srv/alice/shop")),
         principal: Some("alice".to_owned()),
         at: Timestamp::from_unix_millis(1_700_000_000_000),
         idempotency_key: None,

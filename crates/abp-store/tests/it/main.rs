@@ -15,6 +15,8 @@ mod gateway;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]
+mod judging;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod law;

@@ -155,7 +155,7 @@ const OF_A_RUN: &[Case] = &[
         "row: its hash is *",
     ),
     (
-        "UPDATE runs SET project_path = '/home/mallory' WHERE id = 1",
+        "UPDATE runs SET project_path = '/srv/mallory' WHERE id = 1",
         "row: its hash is *",
     ),
     (

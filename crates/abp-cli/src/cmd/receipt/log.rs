@@ -2,8 +2,9 @@
 
 use abp_control::{RunScope, find_run};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_receipt::{KeyRing, LogProblem, SignedCheckpoint, VerifyingKey};
-use abp_store::{StoreReader, StoreReport, VerifyOptions};
+use abp_receipt::{KeyRing, SignedCheckpoint, VerifyingKey};
+use abp_store::{StoreCoverage, StoreReader, StoreReport, VerifyOptions};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::{GlobalArgs, VerifyArgs};
@@ -38,7 +39,9 @@ pub(super) fn verify(
         let store = StoreReader::open(&session.config().state_dir)
             .await
             .map_err(stored)?;
-        store.verify(options).await.map_err(stored)
+        let report = store.verify(options).await.map_err(stored);
+        store.close().await;
+        report
     })?;
     tell(&report, output)?;
     Ok(if report.is_ok() {
@@ -53,19 +56,25 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
         .log
         .problems
         .iter()
-        .map(|problem| json!({ "failed": name(problem), "message": problem.to_string() }))
-        .chain(
-            report
-                .problems
-                .iter()
-                .map(|problem| json!({ "failed": "store", "message": problem.to_string() })),
-        )
+        .map(failure)
+        .chain(report.problems.iter().map(failure))
         .collect();
+    let StoreCoverage {
+        runs,
+        unbound_runs,
+        undigested_traces,
+    } = report.coverage;
     if output.is_json() {
         return output.json(&json!({
             "valid": report.is_ok(),
             "entries": report.log.size,
             "root": report.log.root.to_string(),
+            "coverage": {
+                "runs": runs,
+                "unbound_runs": unbound_runs,
+                "undigested_traces": undigested_traces,
+            },
+            "problem_count": report.log.problem_count + report.problem_count,
             "problems": problems,
         }));
     }
@@ -78,6 +87,16 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
         "{style}{word}{style:#}   log of {} entries",
         report.log.size
     ));
+    if unbound_runs > 0 {
+        output.line(&format!(
+            "  not covered: the rows and stored orders of {unbound_runs} runs of an older release"
+        ));
+    }
+    if undigested_traces > 0 {
+        output.line(&format!(
+            "  not covered: the events of {undigested_traces} runs, whose receipts have no digest of them all"
+        ));
+    }
     for problem in problems {
         let text = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default();
         output.line(&format!(
@@ -89,10 +108,11 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
     Ok(())
 }
 
-/// Which promise failed, in one word: edit, truncation, rewrite, reorder, missing_end and so on.
-fn name(problem: &LogProblem) -> Value {
+/// One problem; `failed` says in one word what it is: edit, truncation, run_changed and so on.
+fn failure(problem: &(impl Serialize + ToString)) -> Value {
     let value = serde_json::to_value(problem).unwrap_or_default();
-    value.get("problem").cloned().unwrap_or_default()
+    let failed = value.get("problem").cloned().unwrap_or_default();
+    json!({ "failed": failed, "message": problem.to_string() })
 }
 
 pub(super) fn list(

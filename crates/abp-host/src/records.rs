@@ -1,44 +1,134 @@
-//! Notes about running sidecars, so that what a killed host left behind is found and ended.
+//! Notes about running sidecars, so that processes that a killed host left behind are found and ended.
 //!
 //! A note names the launcher by process id and start time, the boot, the host that started it, and
-//! the mark that every descendant has in its environment. Nothing is signalled that is not proven to
-//! be the process noted, or to carry the mark.
+//! the mark that every descendant has in its environment. A note is an instruction to kill, so it is
+//! believed only when it carries an authentication code made with a key that agents cannot read, and
+//! even then only processes with the mark are signalled. A note that fails a check is reported and
+//! moved aside; nothing is signalled because of it.
 
-use std::fs;
-use std::io::{self, Write as _};
+mod folder;
+mod note;
+
+use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use sidecar_kit::Exit;
 use sidecar_kit::procfs::{ProcessId, boot_id, with_variable};
 
 use crate::SIDECAR_ID;
+use folder::{Folder, NoteKey};
+use note::Note;
 
-/// Where the notes of a state directory are.
+/// The most notes that one sweep looks at.
+const MAX_NOTES: usize = 10_000;
+
+/// Where the notes of a state directory are. Their key is a file beside it.
 #[must_use]
 pub fn directory(state_dir: &Path) -> PathBuf {
     state_dir.join("sidecars")
+}
+
+/// Why the notes cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotesError {
+    /// The directory cannot be made, opened or listed.
+    #[error("cannot use the directory of sidecar notes {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory belongs to another user.
+    #[error("the directory of sidecar notes {} belongs to user {owner}", path.display())]
+    ForeignDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// The key cannot be read or made.
+    #[error("cannot use the key of sidecar notes {}", path.display())]
+    Key {
+        /// The key's file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The key is not one that only this user can have written and read.
+    #[error("the key of sidecar notes {} is not safe: {problem}; remove it to have a new one made", path.display())]
+    UnsafeKey {
+        /// The key's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+/// Why a note is not believed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoteError {
+    /// A link, a directory, a device or the like.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// It belongs to another user.
+    #[error("it belongs to user {0}")]
+    ForeignOwner(u32),
+    /// It is longer than any note.
+    #[error("it has {0} bytes, more than a note has")]
+    TooLarge(u64),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+    /// It is not in the form of a note.
+    #[error("it is not a note: {0}")]
+    Malformed(String),
+    /// It was not written by a host with the key of this state directory, or was changed since.
+    #[error("its authentication code is wrong")]
+    NotAuthentic,
+    /// It is about another sidecar than its name says.
+    #[error("it is about sidecar {id}, which its name does not say")]
+    WrongName {
+        /// The sidecar it is about.
+        id: String,
+    },
+    /// The process it names is not a launcher's.
+    #[error("process {pid} does not carry the mark of sidecar {id}")]
+    Unmarked {
+        /// The process.
+        pid: i32,
+        /// The sidecar it is about.
+        id: String,
+    },
+}
+
+/// A note that was not believed.
+#[derive(Debug)]
+pub struct RefusedNote {
+    /// Where it was found.
+    pub path: PathBuf,
+    /// Why it was not believed.
+    pub error: NoteError,
+}
+
+/// What a sweep did.
+#[derive(Debug, Default)]
+pub struct SweepReport {
+    /// The sidecars whose host was gone; nothing is left of them.
+    pub ended: Vec<String>,
+    /// The notes that were not believed. They are in the subdirectory `refused` now.
+    pub refused: Vec<RefusedNote>,
 }
 
 /// The note about one sidecar; it is removed when the sidecar is gone.
 #[derive(Debug)]
 pub(crate) struct Record {
     id: String,
-    path: Option<PathBuf>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    id: String,
-    boot_id: String,
-    host: Process,
-    launcher: Process,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Process {
-    pid: i32,
-    start_time: u64,
+    written: Option<Folder>,
 }
 
 impl Record {
@@ -47,18 +137,19 @@ impl Record {
     pub(crate) fn write(directory: Option<&Path>, id: String, launcher: Option<i32>) -> Self {
         let written = directory.and_then(|directory| {
             let note = Note::of(id.clone(), launcher?)?;
-            match note.write(directory) {
-                Ok(path) => Some(path),
+            match write(directory, &note) {
+                Ok(folder) => Some(folder),
                 Err(error) => {
-                    tracing::warn!(target: "abp.sidecar", %error, "cannot note a sidecar");
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(target: "abp.sidecar", %error, cause, "cannot note a sidecar");
                     None
                 }
             }
         });
-        Self { id, path: written }
+        Self { id, written }
     }
 
-    /// The sidecar ended. Where its launcher was lost, whatever carries its mark is ended now.
+    /// The sidecar ended. Where its launcher was lost, everything that carries its mark is ended now.
     pub(crate) fn settle(self, exit: Option<Exit>) {
         if exit == Some(Exit::Unknown) {
             end_marked(&self.id);
@@ -68,96 +159,98 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some(folder) = &self.written {
             // A note that stays is swept at the next start.
-            drop(fs::remove_file(path));
+            let _ = folder.remove(&note::file_name(&self.id));
         }
     }
 }
 
-impl Note {
-    fn of(id: String, launcher: i32) -> Option<Self> {
-        let own = i32::try_from(std::process::id()).ok()?;
-        Some(Self {
-            id,
-            boot_id: boot_id()?,
-            host: Process::of(own)?,
-            launcher: Process::of(launcher)?,
-        })
-    }
-
-    fn write(&self, directory: &Path) -> io::Result<PathBuf> {
-        fs::create_dir_all(directory)?;
-        let path = directory.join(format!("{}.json", self.id));
-        let mut file = fs::File::create_new(&path)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        Ok(path)
-    }
-
-    /// Whether the host that started the sidecar is gone.
-    fn is_abandoned(&self, boot: &str) -> bool {
-        self.boot_id != boot || !ProcessId::from(self.host).is_alive()
-    }
+fn write(directory: &Path, note: &Note) -> Result<Folder, NotesError> {
+    let folder = Folder::create(directory)?;
+    let key = NoteKey::create(&folder)?;
+    folder.write_note(&note::file_name(note.id()), note.seal(&key).as_bytes())?;
+    Ok(folder)
 }
 
-impl Process {
-    fn of(pid: i32) -> Option<Self> {
-        let ProcessId { pid, start_time } = ProcessId::of(pid)?;
-        Some(Self { pid, start_time })
-    }
-}
-
-impl From<Process> for ProcessId {
-    fn from(process: Process) -> Self {
-        Self {
-            pid: process.pid,
-            start_time: process.start_time,
-        }
-    }
-}
-
-/// Ends every sidecar whose host is gone, and removes the notes. Returns how many notes there were.
+/// Ends every sidecar whose host is gone, and removes its note. Notes that are not believed are
+/// logged, reported and moved aside.
 ///
 /// # Errors
-/// Fails where the notes cannot be listed.
-pub fn sweep(directory: &Path) -> io::Result<usize> {
+/// Fails where there are notes that cannot be listed, or no safe key to check them with.
+pub fn sweep(directory: &Path) -> Result<SweepReport, NotesError> {
+    let mut report = SweepReport::default();
     let Some(boot) = boot_id() else {
-        return Ok(0);
+        return Ok(report);
     };
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
+    let Some(folder) = Folder::open(directory)? else {
+        return Ok(report);
     };
-    let mut swept = 0;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let note = fs::read(&path).ok();
-        let note = note.and_then(|note| serde_json::from_slice::<Note>(&note).ok());
-        // What cannot be read may be being written just now.
-        let Some(note) = note.filter(|note| note.is_abandoned(&boot)) else {
-            continue;
-        };
-        // After a restart nothing of it can be left.
-        if note.boot_id == boot {
-            ProcessId::from(note.launcher).kill();
-            end_marked(&note.id);
-        }
-        tracing::warn!(target: "abp.sidecar", id = note.id, "ended what a lost host left of a sidecar");
-        drop(fs::remove_file(&path));
-        swept += 1;
+    let names = folder.list(MAX_NOTES)?;
+    if names.is_empty() {
+        return Ok(report);
     }
-    Ok(swept)
+    let key = NoteKey::open(&folder)?;
+    for name in names {
+        let swept = folder
+            .read_note(&name)
+            .and_then(|sealed| Note::unseal(&sealed, key.as_ref()))
+            .and_then(|note| note.check_name(&name).map(|()| note))
+            .and_then(|note| end(note, &boot));
+        match swept {
+            Ok(Some(id)) => {
+                tracing::warn!(target: "abp.sidecar", id, "ended what a lost host left of a sidecar");
+                // A note that stays is swept again, to no effect.
+                let _ = folder.remove(&name);
+                report.ended.push(id);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let path = directory.join(&name);
+                tracing::warn!(
+                    target: "abp.sidecar",
+                    path = %path.display(), %error,
+                    "a note about a sidecar is not believed; nothing was ended because of it"
+                );
+                folder.put_aside(&name);
+                report.refused.push(RefusedNote { path, error });
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Ends an abandoned sidecar; `None` where its host is still there.
+fn end(note: Note, boot: &str) -> Result<Option<String>, NoteError> {
+    // Start times compare only within a boot; after a restart nothing can be left.
+    if note.is_of_boot(boot) {
+        if note.host().is_alive() {
+            return Ok(None);
+        }
+        let launcher = note.launcher();
+        if launcher.is_alive() && !launcher.carries(SIDECAR_ID, note.id()) {
+            // It may have ended just now; then there is nothing wrong with the note.
+            if launcher.is_alive() {
+                let (pid, id) = (launcher.pid, note.id().to_owned());
+                return Err(NoteError::Unmarked { pid, id });
+            }
+        }
+        launcher.kill_marked(SIDECAR_ID, note.id());
+        end_marked(note.id());
+    }
+    Ok(Some(note.into_id()))
 }
 
 /// Ends every process that carries the mark, until there is none: they may be starting others.
 fn end_marked(id: &str) {
     const ROUNDS: usize = 100;
     for _ in 0..ROUNDS {
-        let marked = with_variable(SIDECAR_ID, id);
+        let marked: Vec<ProcessId> = with_variable(SIDECAR_ID, id);
         if marked.is_empty() {
             return;
         }
         for process in marked {
-            process.kill();
+            process.kill_marked(SIDECAR_ID, id);
         }
         std::thread::sleep(std::time::Duration::from_millis(2));
     }

@@ -32,8 +32,30 @@ impl ProcessId {
             .is_some_and(|stat| stat.start_time == self.start_time && stat.state != b'Z')
     }
 
-    /// Kills it; does nothing where it is gone, whoever has its id now.
+    /// Whether its environment at its start had `name=value`. A process whose environment cannot be
+    /// read has not, as far as is known.
+    #[must_use]
+    pub fn carries(self, name: &str, value: &str) -> bool {
+        let wanted = format!("{name}={value}");
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        let carries = environment
+            .split(|&byte| byte == 0)
+            .any(|variable| variable == wanted.as_bytes());
+        // Checked after reading: what was read belongs to this process.
+        carries && self.is_alive()
+    }
+
+    /// Kills it; does nothing where it is gone, whichever process has its id now.
     pub fn kill(self) {
+        self.kill_if(Self::is_alive);
+    }
+
+    /// Kills it where its environment at its start had `name=value`.
+    pub fn kill_marked(self, name: &str, value: &str) {
+        self.kill_if(|process| process.carries(name, value));
+    }
+
+    fn kill_if(self, is_right: impl Fn(Self) -> bool) {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return;
         };
@@ -41,7 +63,7 @@ impl ProcessId {
             return;
         };
         // Checked after opening: from here on the descriptor means this process and no other.
-        if self.is_alive() {
+        if is_right(self) {
             // It may end by itself meanwhile, which is just as well.
             let _ = pidfd_send_signal(descriptor, Signal::KILL);
         }
@@ -58,17 +80,9 @@ pub fn boot_id() -> Option<String> {
 /// Every process whose environment at its start had `name=value`, and that we may look at.
 #[must_use]
 pub fn with_variable(name: &str, value: &str) -> Vec<ProcessId> {
-    let wanted = format!("{name}={value}");
-    let has_variable = |pid: i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|&byte| byte == 0)
-            .any(|variable| variable == wanted.as_bytes())
-    };
     all()
-        .filter(|&pid| has_variable(pid))
         .filter_map(ProcessId::of)
-        .filter(|process| process.is_alive())
+        .filter(|process| process.carries(name, value))
         .collect()
 }
 
@@ -146,6 +160,8 @@ mod tests {
             ..real
         };
         forged.kill();
+        forged.kill_marked("ABP_TEST_PROCFS", "marked \u{e9}");
+        real.kill_marked("ABP_TEST_PROCFS", "marked");
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none(), "a stranger was killed");
         assert!(real.is_alive() && !forged.is_alive());

@@ -1,13 +1,13 @@
 //! Nothing of a sidecar is left, whatever it did and however it ended.
 
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use abp_host::{Containment, Launcher, ResourceLimits, SidecarClient, SidecarSpec, records};
 use uuid::Uuid;
 
-use crate::support::{Mark, order, run, shell};
+use crate::support::{Mark, only_note, order, run, shell};
 
 /// A child, a child that ignores SIGTERM, and a daemon that left session and parent.
 const FAMILY: &str = r#"
@@ -107,19 +107,25 @@ fn victim_host() {
     });
 }
 
-async fn kill_host(containment: Containment, launcher_too: bool) -> (Mark, tempfile::TempDir) {
+/// A host that runs a sidecar, its mark, and its state directory.
+pub(crate) async fn start_host(containment: Containment) -> (Child, Mark, tempfile::TempDir) {
     let mark = Mark(Uuid::new_v4().to_string());
-    let records = tempfile::tempdir().unwrap();
-    let mut host = Command::new(std::env::current_exe().unwrap())
+    let state = tempfile::tempdir().unwrap();
+    let host = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "containment::victim_host"])
         .env("ABP_TEST_VICTIM", containment.as_str())
-        .env("ABP_TEST_RECORDS", records.path())
+        .env("ABP_TEST_RECORDS", records::directory(state.path()))
         .env(crate::support::MARK, &mark.0)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     mark.reaches(FAMILY_SIZE + 1).await;
+    (host, mark, state)
+}
+
+async fn kill_host(containment: Containment, launcher_too: bool) -> (Mark, tempfile::TempDir) {
+    let (mut host, mark, state) = start_host(containment).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(host.try_wait().unwrap().is_none(), "C15: the host ended");
     assert!(
@@ -127,14 +133,9 @@ async fn kill_host(containment: Containment, launcher_too: bool) -> (Mark, tempf
         "C15: the sidecar ended with a thread"
     );
     if launcher_too {
-        let note = std::fs::read_dir(&records)
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap();
-        let note: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(note.path()).unwrap()).unwrap();
-        let pid = i32::try_from(note["launcher"]["pid"].as_i64().unwrap()).unwrap();
+        let (_, note) = only_note(state.path());
+        let note: serde_json::Value = serde_json::from_str(&note).unwrap();
+        let pid = i32::try_from(note["note"]["launcher"]["pid"].as_i64().unwrap()).unwrap();
         let launcher = rustix::process::Pid::from_raw(pid).unwrap();
         host.kill().unwrap();
         rustix::process::kill_process(launcher, rustix::process::Signal::KILL).unwrap();
@@ -142,7 +143,7 @@ async fn kill_host(containment: Containment, launcher_too: bool) -> (Mark, tempf
         host.kill().unwrap();
     }
     host.wait().unwrap();
-    (mark, records)
+    (mark, state)
 }
 
 #[tokio::test]
@@ -156,55 +157,20 @@ async fn c13_c15_killing_the_host_leaves_nothing() {
 #[tokio::test]
 async fn c13_killing_host_and_launcher_leaves_nothing_after_the_next_start() {
     for containment in BOTH {
-        let (mark, records) = kill_host(containment, true).await;
+        let (mark, state) = kill_host(containment, true).await;
         if containment == Containment::PidNamespace {
             mark.gone_within(Duration::from_secs(2)).await;
         }
-        assert_eq!(records::sweep(records.path()).unwrap(), 1);
+        let notes = records::directory(state.path());
+        let swept = records::sweep(&notes).unwrap();
+        assert_eq!(
+            (swept.ended.len(), swept.refused.len()),
+            (1, 0),
+            "{swept:?}"
+        );
         assert_eq!(mark.processes(), [], "{containment:?}");
-        assert_eq!(records::sweep(records.path()).unwrap(), 0);
+        assert_eq!(records::sweep(&notes).unwrap().ended.len(), 0);
     }
-}
-
-#[tokio::test]
-async fn c14_a_note_never_hits_a_stranger() {
-    let records = tempfile::tempdir().unwrap();
-    let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = i32::try_from(stranger.id()).unwrap();
-    let real = sidecar_kit::procfs::ProcessId::of(pid).unwrap();
-    let boot = sidecar_kit::procfs::boot_id().unwrap();
-    let cases = [
-        (boot.as_str(), real.start_time - 1),
-        ("another-boot", real.start_time),
-    ];
-    for (index, (boot, start_time)) in cases.into_iter().enumerate() {
-        let note = serde_json::json!({
-            "id": Uuid::new_v4(), "boot_id": boot,
-            "host": {"pid": pid, "start_time": 1},
-            "launcher": {"pid": pid, "start_time": start_time},
-        });
-        std::fs::write(
-            records.path().join(format!("{index}.json")),
-            note.to_string(),
-        )
-        .unwrap();
-    }
-    assert_eq!(records::sweep(records.path()).unwrap(), 2);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(
-        stranger.try_wait().unwrap().is_none(),
-        "a stranger was killed"
-    );
-    // And a sidecar whose host lives is left alone.
-    let (mut spec, mark) = shell("hello; cat > /dev/null");
-    spec.records = Some(records.path().to_owned());
-    let client = SidecarClient::spawn(spec).await.unwrap();
-    assert_eq!(records::sweep(records.path()).unwrap(), 0);
-    assert!(!mark.processes().is_empty());
-    client.close().await.unwrap();
-    assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0);
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
 }
 
 #[tokio::test]

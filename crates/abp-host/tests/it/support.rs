@@ -1,5 +1,6 @@
 //! Sidecars written in shell, and what is left of them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use abp_core::{AgentEvent, WorkOrder, WorkOrderBuilder};
@@ -16,6 +17,7 @@ say() { printf '%s\n' "$1"; }
 hello() { say '{"t":"hello","contract_version":"abp/v0.1","backend":{"id":"test"},"capabilities":{"streaming":"native"},"later":1}'; }
 run() { read -r line; id=${line#*'"id":"'}; id=${id%%'"'*}; }
 event() { say "{\"t\":\"event\",\"ref_id\":\"$id\",\"event\":{\"ts\":\"2026-01-01T00:00:00Z\",\"type\":\"assistant_delta\",\"text\":\"$1\"}}"; }
+kind() { say "{\"t\":\"event\",\"ref_id\":\"$id\",\"event\":{\"ts\":\"2026-01-01T00:00:00Z\",\"type\":\"$1\",$2}}"; }
 final() { say "{\"t\":\"final\",\"ref_id\":\"$id\",\"receipt\":{\"usage_raw\":{\"tokens\":7}}}"; }
 "#;
 
@@ -107,4 +109,16 @@ pub(crate) async fn failure(spec: SidecarSpec) -> (Vec<AgentEvent>, SidecarFailu
         Err(failure) => (Vec::new(), failure),
         Ok((events, ended)) => (events, ended.result.expect_err("it did its work")),
     }
+}
+
+/// The name and the content of the one note in a state directory.
+pub(crate) fn only_note(state: &Path) -> (String, String) {
+    let notes: Vec<_> = std::fs::read_dir(abp_host::records::directory(state))
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_name() != "refused")
+        .collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let name = notes[0].file_name().into_string().unwrap();
+    (name, std::fs::read_to_string(notes[0].path()).unwrap())
 }

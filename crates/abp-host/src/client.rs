@@ -1,10 +1,15 @@
 //! Starting a sidecar and reading its hello.
 
-use abp_core::{BackendIdentity, CONTRACT_VERSION, CapabilityManifest, ExecutionMode, WorkOrder};
+use abp_core::{
+    BackendIdentity, CONTRACT_VERSION, CapabilityManifest, ExecutionMode, StateAccess, WorkOrder,
+};
 use abp_protocol::is_compatible_version;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sidecar_kit::{Connection, Containment, Fault, Frame, ProcessSpec, Settings, SidecarProcess};
+use sidecar_kit::{
+    Concealment, Connection, Containment, Fault, Frame, ProcessSpec, Settings, SidecarProcess,
+};
 use uuid::Uuid;
 
 use crate::environment::environment;
@@ -34,17 +39,27 @@ impl SidecarClient {
     /// Says why there is no sidecar that could be given work.
     pub async fn spawn(spec: SidecarSpec) -> Result<Self, SidecarFailure> {
         let id = Uuid::new_v4().to_string();
+        let (env, marks) = environment(std::env::vars_os(), &spec.env, &id);
         let process = ProcessSpec {
             program: spec.command.into(),
             args: spec.args.into_iter().map(Into::into).collect(),
-            env: environment(std::env::vars_os(), &spec.env, &id),
+            env,
+            marks,
             directory: spec.directory,
+            hidden: spec.hidden,
             launcher: spec.launcher,
             limits: spec.limits,
         };
         let connection = Connection::spawn(&process)
             .await
             .map_err(|error| failed(error.into()))?;
+        let exposed = spec.secrets.iter().map(SecretString::expose_secret);
+        let connection = connection.hiding(exposed.map(ToOwned::to_owned));
+        if let Some(Concealment::Exposed(reason)) =
+            connection.process().map(SidecarProcess::concealment)
+        {
+            tracing::warn!(target: "abp.sidecar", reason, "the sidecar can reach the host's state");
+        }
         let launcher = connection.process().and_then(SidecarProcess::launcher_pid);
         let record = Record::write(spec.records.as_deref(), id, launcher);
         let settings = Settings {
@@ -94,6 +109,25 @@ impl SidecarClient {
     #[must_use]
     pub fn containment(&self) -> Option<Containment> {
         self.client.process().map(SidecarProcess::containment)
+    }
+
+    /// Whether its processes can reach the directories that were to be hidden from them.
+    #[must_use]
+    pub fn state_access(&self) -> Option<StateAccess> {
+        let process = self.client.process()?;
+        Some(match process.concealment() {
+            Concealment::Concealed => StateAccess::Hidden,
+            Concealment::Exposed(_) => StateAccess::Reachable,
+        })
+    }
+
+    /// Why its processes can reach the directories that were to be hidden, where they can.
+    #[must_use]
+    pub fn exposure(&self) -> Option<&str> {
+        match self.client.process()?.concealment() {
+            Concealment::Concealed => None,
+            Concealment::Exposed(reason) => Some(reason),
+        }
     }
 
     /// Keeps this out of the log and of what is kept of its standard error.

@@ -12,24 +12,30 @@ const PASSED_ON: &[&str] = &[
 ];
 /// And every variable whose name begins so.
 const PASSED_ON_PREFIX: &str = "LC_";
+/// Variables whose names begin so are ABP's own. No loader and no runtime looks at them, so the
+/// launcher can have them too, and be found by them.
+const MARK_PREFIX: &str = "ABP_";
 
-/// All of a sidecar's environment.
+type Variables = BTreeMap<OsString, OsString>;
+
+/// All of a sidecar's environment: its variables, and the marks that its launcher has as well.
 pub(crate) fn environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     given: &BTreeMap<String, String>,
     id: &str,
-) -> BTreeMap<OsString, OsString> {
+) -> (Variables, Variables) {
     let passed_on = |name: &OsString| {
         name.to_str()
             .is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
     };
-    let given = given
-        .iter()
-        .map(|(name, value)| (name.into(), value.into()));
-    let mark = (SIDECAR_ID.into(), id.into());
-    inherited
+    let is_mark = |name: &&String| name.starts_with(MARK_PREFIX);
+    let (marks, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        given.iter().partition(|(name, _)| is_mark(name));
+    let owned = |(name, value): (&String, &String)| (name.into(), value.into());
+    let variables = inherited
         .filter(|(name, _)| passed_on(name))
-        .chain(given)
-        .chain([mark])
-        .collect()
+        .chain(given.into_iter().map(owned));
+    let id = (SIDECAR_ID.into(), id.into());
+    let marks = marks.into_iter().map(owned).chain([id]);
+    (variables.collect(), marks.collect())
 }

@@ -52,6 +52,14 @@ pub enum HostError {
     /// An event of it has wrong content.
     #[error("an event of the sidecar is not valid: {0}")]
     InvalidEvent(String),
+    /// It sent an event of a kind that only the host sends.
+    #[error(
+        "the sidecar broke the protocol: it sent an event of the kind {kind:?}, which only the host sends"
+    )]
+    HostOnlyEvent {
+        /// The kind.
+        kind: String,
+    },
     /// It ended before its work did.
     #[error("the sidecar ended before its work did")]
     Exited,
@@ -85,6 +93,7 @@ impl HostError {
             Self::InvalidFrame { .. } | Self::InvalidOutput(_) | Self::InvalidEvent(_) => {
                 ErrorCode::ProtocolInvalidEnvelope
             }
+            Self::HostOnlyEvent { .. } => ErrorCode::ProtocolUnexpectedMessage,
             Self::Version { .. } => ErrorCode::ProtocolVersionMismatch,
             Self::Exited => ErrorCode::BackendCrashed,
             Self::Fatal(fatal) => fatal.code.unwrap_or(ErrorCode::BackendCrashed),
@@ -176,20 +185,32 @@ impl From<SidecarFailure> for AbpError {
             exit,
             stderr_tail,
         } = failure;
-        let mut result = Self::new(error.code(), error.to_string());
-        result = match exit {
-            Some(Exit::Code(code)) => result.with_context("exit_code", code),
-            Some(Exit::Signal(signal)) => result.with_context("signal", signal),
-            Some(Exit::Unknown) | None => result,
-        };
-        if !stderr_tail.is_empty() {
-            result = result.with_context("stderr_tail", tail(&stderr_tail));
-        }
+        let result = Self::new(error.code(), error.to_string());
+        let result = with_process_end(result, exit, &stderr_tail);
         match error {
             HostError::Spawn(cause) => result.with_source(cause),
             _ => result,
         }
     }
+}
+
+/// The error with how the process ended (`exit` in words, `exit_code` or `signal` as a number) and
+/// the end of its standard error (`stderr_tail`) in its context.
+#[must_use]
+pub fn with_process_end(error: AbpError, exit: Option<Exit>, stderr_tail: &str) -> AbpError {
+    let error = match exit {
+        Some(exit) => error.with_context("exit", exit.to_string()),
+        None => error,
+    };
+    let error = match exit {
+        Some(Exit::Code(code)) => error.with_context("exit_code", code),
+        Some(Exit::Signal(signal)) => error.with_context("signal", signal),
+        Some(Exit::Unknown) | None => error,
+    };
+    if stderr_tail.is_empty() {
+        return error;
+    }
+    error.with_context("stderr_tail", tail(stderr_tail))
 }
 
 /// The end of a text, cut between characters.

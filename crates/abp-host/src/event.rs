@@ -9,6 +9,14 @@ use serde_json::Value;
 
 use crate::HostError;
 
+/// The kinds that are the host's own statements, however incomplete a sidecar sends them.
+const HOST_ONLY: [&str; 5] = [
+    "run_started",
+    "run_completed",
+    "permission_requested",
+    "permission_resolved",
+    "adapted",
+];
 /// The longest name or id.
 const MAX_NAME: usize = 256;
 
@@ -24,6 +32,12 @@ struct TextEvent<'a> {
     ext: Option<BTreeMap<String, Value>>,
 }
 
+#[derive(Deserialize)]
+struct KindOnly<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+}
+
 /// Reads an event.
 ///
 /// # Errors
@@ -32,8 +46,19 @@ pub(crate) fn read(json: &str) -> Result<AgentEvent, HostError> {
     if let Some(event) = read_text(json) {
         return Ok(event);
     }
-    let event: AgentEvent =
-        serde_json::from_str(json).map_err(|error| HostError::InvalidEvent(error.to_string()))?;
+    let host_only = |kind: &str| HostError::HostOnlyEvent {
+        kind: kind.to_owned(),
+    };
+    let event: AgentEvent = serde_json::from_str(json).map_err(|error| {
+        let claimed = serde_json::from_str::<KindOnly<'_>>(json);
+        match claimed.map(|event| event.r#type) {
+            Ok(kind) if HOST_ONLY.contains(&&*kind) => host_only(&kind),
+            _ => HostError::InvalidEvent(error.to_string()),
+        }
+    })?;
+    if event.kind.is_host_only() {
+        return Err(host_only(event.kind.name()));
+    }
     check_names(&event.kind)?;
     // Whose statement it is decides the host, not the peer.
     Ok(AgentEvent {
@@ -74,16 +99,6 @@ fn check_names(kind: &AgentEventKind) -> Result<(), HostError> {
             check("parent_tool_use_id", parent_tool_use_id.as_ref())
         }
         AgentEventKind::ToolResult {
-            tool_name,
-            tool_use_id,
-            ..
-        }
-        | AgentEventKind::PermissionRequested {
-            tool_name,
-            tool_use_id,
-            ..
-        }
-        | AgentEventKind::PermissionResolved {
             tool_name,
             tool_use_id,
             ..

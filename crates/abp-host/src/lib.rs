@@ -17,7 +17,7 @@ mod spec;
 
 pub use client::SidecarClient;
 pub use environment::SIDECAR_ID;
-pub use error::{HostError, SidecarFailure};
+pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, SidecarRun};
 pub use sidecar_kit::session::{Grace, Timing};
 pub use sidecar_kit::{Containment, Exit, Launcher, ResourceLimits, run_if_launcher};

@@ -3,7 +3,7 @@
 use abp_core::{AgentEvent, ArtifactRef, Outcome, UsageNormalized};
 use abp_error::AbpErrorDto;
 use serde_json::Value;
-use sidecar_kit::{CancelToken, RawRun, RunReport};
+use sidecar_kit::{CancelToken, Exit, RawRun, RunReport};
 
 use crate::records::Record;
 use crate::{HostError, SidecarFailure, event};
@@ -22,7 +22,11 @@ pub struct SidecarRun {
 pub struct RunEnded {
     /// What the sidecar says about it, or why it says nothing.
     pub result: Result<Claim, SidecarFailure>,
-    /// What somebody should know.
+    /// How the process ended, where that is known.
+    pub exit: Option<Exit>,
+    /// The end of what it wrote to its standard error.
+    pub stderr_tail: String,
+    /// Oddities that a reader should know of.
     pub warnings: Vec<String>,
     /// How many pings it answered.
     pub answered_pings: u64,
@@ -61,6 +65,10 @@ impl SidecarRun {
 
     /// The next events; `None` after the last. An event that cannot be read ends the run.
     pub async fn next_events(&mut self) -> Option<Vec<AgentEvent>> {
+        // Batches that were on their way when one was refused are not looked at.
+        if self.refused.is_some() {
+            return None;
+        }
         let batch = self.run.events.recv().await?;
         let mut events = Vec::new();
         for json in batch.iter() {
@@ -76,7 +84,13 @@ impl SidecarRun {
         Some(events)
     }
 
-    /// Waits for the end, letting go of events that nobody took. Nothing of the sidecar is left then.
+    /// Ends the sidecar without asking it first, and waits for the end.
+    pub async fn stop(mut self) -> RunEnded {
+        self.run.events.close();
+        self.finish().await
+    }
+
+    /// Waits for the end and drops events that were not taken. Nothing of the sidecar is left then.
     pub async fn finish(mut self) -> RunEnded {
         while self.run.events.recv().await.is_some() {}
         let Ok(mut report) = self.run.report.await else {
@@ -85,6 +99,7 @@ impl SidecarRun {
         self.record.settle(report.exit);
         let warnings = std::mem::take(&mut report.warnings);
         let answered_pings = report.answered_pings;
+        let (exit, stderr_tail) = (report.exit, report.stderr_tail.clone());
         let result = match (self.refused, report) {
             (Some(error), report) => Err(SidecarFailure::of(report, error)),
             (
@@ -98,6 +113,8 @@ impl SidecarRun {
         };
         RunEnded {
             result,
+            exit,
+            stderr_tail,
             warnings,
             answered_pings,
         }
@@ -114,6 +131,8 @@ impl RunEnded {
         };
         Self {
             result: Err(failure),
+            exit: None,
+            stderr_tail: String::new(),
             warnings: Vec::new(),
             answered_pings: 0,
         }

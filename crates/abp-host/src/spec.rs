@@ -1,24 +1,30 @@
 //! What to start.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
+use secrecy::SecretString;
 use sidecar_kit::{DEFAULT_MAX_LINE, Launcher, ResourceLimits};
 
 use crate::Timing;
 
 /// A sidecar to start.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SidecarSpec {
-    /// The program: a name on the search path, or a path.
+    /// The program: an absolute path, or a bare name to be found on `PATH`, outside `directory`.
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
     /// Its environment, in addition to what every sidecar gets.
     pub env: BTreeMap<String, String>,
-    /// Where it works.
+    /// Values that are kept out of the log and of every error, such as secret values of `env`.
+    pub secrets: Vec<SecretString>,
+    /// The working directory.
     pub directory: PathBuf,
-    /// Who starts it.
+    /// Directories that no process of the sidecar may see.
+    pub hidden: Vec<PathBuf>,
+    /// The program that starts it and ends it.
     pub launcher: Launcher,
     /// How long things may take.
     pub timing: Timing,
@@ -37,12 +43,29 @@ impl SidecarSpec {
             command: command.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            secrets: Vec::new(),
             directory: directory.into(),
+            hidden: Vec::new(),
             launcher: Launcher::this_program(),
             timing: Timing::default(),
             limits: ResourceLimits::default(),
             max_line: DEFAULT_MAX_LINE,
             records: None,
         }
+    }
+}
+
+/// Shows the names of variables and not their values, among which keys are.
+impl fmt::Debug for SidecarSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables: Vec<_> = self.env.keys().collect();
+        f.debug_struct("SidecarSpec")
+            .field("command", &self.command)
+            .field("args", &self.args)
+            .field("env", &variables)
+            .field("directory", &self.directory)
+            .field("hidden", &self.hidden)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }

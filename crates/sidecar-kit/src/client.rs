@@ -40,6 +40,7 @@ pub struct Connection {
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     pub(crate) process: Option<SidecarProcess>,
+    pub(crate) secrets: Vec<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -62,6 +63,7 @@ impl Connection {
             stdout: Box::new(pipes.stdout),
             stderr: Some(Box::new(pipes.stderr)),
             process: Some(process),
+            secrets: Vec::new(),
         })
     }
 
@@ -69,6 +71,14 @@ impl Connection {
     #[must_use]
     pub fn process(&self) -> Option<&SidecarProcess> {
         self.process.as_ref()
+    }
+
+    /// Keeps these values out of the log and of the kept end of its standard error, from the first
+    /// byte on.
+    #[must_use]
+    pub fn hiding(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
+        self.secrets.extend(secrets);
+        self
     }
 
     /// A connection without a process, and its other end: read there what the sidecar would read,
@@ -82,6 +92,7 @@ impl Connection {
             stdout: Box::new(stdout),
             stderr: None,
             process: None,
+            secrets: Vec::new(),
         };
         (connection, theirs)
     }

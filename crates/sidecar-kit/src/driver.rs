@@ -65,7 +65,9 @@ impl Driver {
             stdout: connection.stdout,
             writer: Writer::new(connection.stdin, settings.timing.write),
             process: connection.process,
-            stderr: connection.stderr.map(Stderr::read),
+            stderr: connection
+                .stderr
+                .map(|stream| Stderr::read(stream, &connection.secrets)),
             started: Instant::now(),
             hello: None,
             outcome: None,

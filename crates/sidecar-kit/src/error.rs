@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::session::{Expired, Violation};
-use crate::{CodecError, FrameError};
+use crate::{CodecError, FrameError, ProgramError};
 
 /// Why a program could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,18 @@ pub enum SpawnError {
         /// The launcher.
         program: String,
         /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no program to start.
+    #[error(transparent)]
+    NoProgram(#[from] ProgramError),
+    /// The working directory cannot be used.
+    #[error("cannot work in {directory}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// Why not.
         #[source]
         source: std::io::Error,
     },

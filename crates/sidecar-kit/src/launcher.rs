@@ -4,23 +4,42 @@
 //! first process ends every other one with it. Where the kernel does not give us one, the launcher
 //! becomes the parent of every orphan below it and ends them one by one.
 //!
-//! Its standard input is a socket to the host. When the host goes away, however it goes, the socket
-//! closes and everything ends. The sidecar's own standard input comes over that socket; its output
-//! and errors are the launcher's.
+//! The program is started several times, each time in another role:
+//!
+//! 1. The *launcher* applies limits, enters the PID namespace and waits.
+//! 2. The *first process* of the namespace makes the mount namespace, keeps its privileges and
+//!    supervises.
+//! 3. The *last stage* gives up every privilege and executes the sidecar's program.
+//!
+//! Each of them gets the [`LaunchDocument`] over its standard input. The launcher's standard input
+//! is a socket to the host: when the host goes away, however it goes, the socket closes and
+//! everything ends. The sidecar's own standard input comes with the document; its output and errors
+//! are the launcher's.
 
 mod cgroup;
+mod document;
+mod mountinfo;
+mod mounts;
 mod namespace;
+mod privileges;
 mod protocol;
 mod reaper;
+mod stage;
 
-use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use rustix::process::{Resource, Rlimit, getpid, set_child_subreaper, setrlimit, setsid};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, getpid, set_child_subreaper, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, setsid,
+};
 
-pub(crate) use protocol::{Notice, Order, send_descriptor};
+pub(crate) use document::{LaunchDocument, send_descriptors};
+pub(crate) use protocol::{Notice, Order};
 
-use crate::{Containment, ResourceLimits};
+use crate::{Concealment, Containment};
 use cgroup::Groups;
 use namespace::Namespace;
 
@@ -28,43 +47,69 @@ use namespace::Namespace;
 pub(crate) const LAUNCH: &str = "__sidecar-launch";
 /// As first argument: be the first process of a namespace.
 const INIT: &str = "__sidecar-init";
+/// As first argument: give up every privilege and become the program.
+const EXECUTE: &str = "__sidecar-exec";
 
 /// Does the launcher's work where this process was started as one; to be called first of all in
 /// `main`, before any thread is started.
 #[must_use]
 pub fn run_if_launcher() -> Option<ExitCode> {
-    let mut arguments = std::env::args_os().skip(1);
-    let role = arguments.next()?;
-    let done = match role.to_str()? {
-        LAUNCH => launch(arguments),
-        INIT => init(&arguments.collect::<Vec<_>>()),
+    let role = std::env::args_os().nth(1)?;
+    let succeeded = match role.to_str()? {
+        LAUNCH => tell_failure(io::stdin(), launch()),
+        INIT => init(),
+        EXECUTE => stage::execute(),
         _ => return None,
     };
-    Some(match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The host may be gone already; then nobody needs to know.
-            drop(Notice::Failed(error).send());
-            ExitCode::FAILURE
-        }
+    Some(if succeeded {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 
-fn launch(mut arguments: impl Iterator<Item = OsString>) -> Result<(), String> {
-    let wanted = arguments.next().unwrap_or_default();
-    let limits = arguments.next().unwrap_or_default();
-    let limits = limits.to_str().and_then(ResourceLimits::from_argument);
-    let command: Vec<_> = arguments.collect();
-    let limits = limits.ok_or("no limits were given")?;
-    let _groups = Groups::apply(limits)?;
-    limit_files(limits.file_bytes)?;
+/// Tells the host why there is no sidecar. A host that is gone does not need to know.
+fn tell_failure(host: impl AsFd, done: Result<(), String>) -> bool {
+    match done {
+        Ok(()) => true,
+        Err(problem) => {
+            drop(Notice::Failed(problem).send(host));
+            false
+        }
+    }
+}
+
+fn launch() -> Result<(), String> {
+    let (document, [Some(input), None]) = receive()? else {
+        return Err("the host sent no standard input".to_owned());
+    };
+    let _groups = Groups::apply(document.limits)?;
+    limit_files(document.limits.file_bytes)?;
     // No terminal, and no signals from one: the host decides when the sidecar ends.
     setsid().map_err(|error| format!("cannot start a session: {error}"))?;
-    if wanted != Containment::Subreaper.as_str() && Namespace::enter()? == Namespace::Entered {
-        return start_init(&command);
+    let may_enter = document.containment != Some(Containment::Subreaper);
+    if may_enter && Namespace::enter()? == Namespace::Entered {
+        return start_init(&document, input);
     }
     set_child_subreaper(Some(getpid())).map_err(|error| format!("cannot adopt: {error}"))?;
-    reaper::supervise(Containment::Subreaper, &command)
+    let exposed = Concealment::Exposed("there is no PID namespace".to_owned());
+    let host = io::stdin();
+    reaper::supervise(
+        Containment::Subreaper,
+        exposed,
+        &document,
+        input,
+        host.as_fd(),
+    )
+}
+
+/// The document of the stage before, and the descriptors that came with it.
+fn receive() -> Result<(LaunchDocument, [Option<OwnedFd>; 2]), String> {
+    let received = LaunchDocument::receive(io::stdin());
+    let (document, descriptors) =
+        received.map_err(|error| format!("cannot read the launch document: {error}"))?;
+    let mut descriptors = descriptors.into_iter();
+    Ok((document, [descriptors.next(), descriptors.next()]))
 }
 
 /// What is started later inherits the limit and cannot raise it.
@@ -81,21 +126,46 @@ fn limit_files(bytes: Option<u64>) -> Result<(), String> {
 }
 
 /// Starts ourselves once more, as first process of the namespace, and waits for it.
-fn start_init(command: &[OsString]) -> Result<(), String> {
+fn start_init(document: &LaunchDocument, input: OwnedFd) -> Result<(), String> {
+    let cannot =
+        |error: io::Error| format!("cannot start the first process of a namespace: {error}");
+    let (ours, theirs) = stage::pair().map_err(cannot)?;
     let mut child = Command::new("/proc/self/exe")
         .arg(INIT)
-        .args(command)
-        .stdin(Stdio::inherit())
+        .stdin(Stdio::from(theirs))
         .spawn()
-        .map_err(|error| format!("cannot start the first process of a namespace: {error}"))?;
+        .map_err(cannot)?;
     reaper::let_go_of_output()?;
-    match child.wait() {
+    let host = io::stdin();
+    let sent = document.send(&ours, &[input.as_fd(), host.as_fd()]);
+    drop((ours, input));
+    let ended = child.wait();
+    sent.map_err(cannot)?;
+    match ended {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("lost the first process of the namespace: {error}")),
     }
 }
 
-fn init(command: &[OsString]) -> Result<(), String> {
-    namespace::settle()?;
-    reaper::supervise(Containment::PidNamespace, command)
+fn init() -> bool {
+    // Without the host's socket there is no telling; the host sees it closed.
+    let Ok((document, [Some(input), Some(host)])) = receive() else {
+        return false;
+    };
+    let done = settle(&document).and_then(|concealment| {
+        let namespace = Containment::PidNamespace;
+        reaper::supervise(namespace, concealment, &document, input, host.as_fd())
+    });
+    tell_failure(host, done)
+}
+
+/// As first process of the namespace: end with the launcher, hide the host, and be out of reach of
+/// the sidecar, which could otherwise write to our memory and use our privileges.
+fn settle(document: &LaunchDocument) -> Result<Concealment, String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("cannot bind to the launcher: {error}"))?;
+    let concealment = mounts::settle(&document.hidden, Path::new(&document.directory))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("cannot keep others out of our memory: {error}"))?;
+    Ok(concealment)
 }

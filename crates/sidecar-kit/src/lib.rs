@@ -17,6 +17,7 @@ mod frame;
 mod launcher;
 mod process;
 pub mod procfs;
+mod program;
 mod run;
 pub mod session;
 mod stderr;
@@ -28,6 +29,7 @@ pub use error::{Fault, SpawnError};
 pub use frame::{Decoded, EventLine, Frame, FrameError, HelloFrame, decode};
 pub use launcher::run_if_launcher;
 pub use process::{
-    Containment, Exit, Launcher, Pipes, ProcessSpec, ResourceLimits, SidecarProcess,
+    Concealment, Containment, Exit, Launcher, Pipes, ProcessSpec, ResourceLimits, SidecarProcess,
 };
+pub use program::{ProgramError, SearchPath};
 pub use run::{CancelToken, EventBatch, RawRun, RunReport};

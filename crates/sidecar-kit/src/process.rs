@@ -2,40 +2,50 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use crate::SpawnError;
-use crate::launcher::{LAUNCH, Notice, Order, send_descriptor};
+use crate::launcher::{LAUNCH, LaunchDocument, Notice, Order, send_descriptors};
+use crate::{SearchPath, SpawnError};
 
 /// How much the kernel keeps of what the sidecar wrote and we did not read.
 const PIPE_SIZE: usize = 1024 * 1024;
 
-/// What to start, and how.
+/// A program to start.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
-    /// The program: a name on the search path of `env`, or a path.
+    /// The program: an absolute path, or a name to be found on the `PATH` of `env`, outside
+    /// `directory`.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// All of its environment.
+    /// All of its environment but the marks. Entries of `PATH` that lead into `directory` are
+    /// removed.
     pub env: BTreeMap<OsString, OsString>,
-    /// Where it works.
+    /// Variables by which the program, everything it starts and the launcher itself are found again.
+    /// The launcher has no other variables: some of them would change how it is loaded.
+    pub marks: BTreeMap<OsString, OsString>,
+    /// The working directory.
     pub directory: PathBuf,
-    /// Who starts it.
+    /// Directories that the program must not see, although `directory` may lie beneath one of them.
+    pub hidden: Vec<PathBuf>,
+    /// The program that starts it and ends it.
     pub launcher: Launcher,
-    /// What it and everything it starts may use.
+    /// Limits on it and everything it starts.
     pub limits: ResourceLimits,
 }
 
 /// What a sidecar and everything it starts may use together; `None` is as much as there is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     /// Processes and threads.
     pub processes: Option<u64>,
@@ -54,12 +64,22 @@ pub struct Launcher {
 }
 
 /// What keeps the descendants of a sidecar from getting away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Containment {
     /// A PID namespace: the kernel ends all of them at once, even when host and launcher are killed.
     PidNamespace,
     /// The launcher is the parent of every orphan and ends them one by one.
     Subreaper,
+}
+
+/// Whether the directories of [`ProcessSpec::hidden`] are out of the program's reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Concealment {
+    /// They are covered in a mount namespace that the program cannot change.
+    Concealed,
+    /// Only file permissions keep the program from them, for this reason.
+    Exposed(String),
 }
 
 /// How a process ended.
@@ -80,6 +100,7 @@ pub struct SidecarProcess {
     notices: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
     containment: Containment,
+    concealment: Concealment,
     exit: Option<Exit>,
 }
 
@@ -119,24 +140,6 @@ impl Launcher {
     }
 }
 
-impl ResourceLimits {
-    /// For the launcher: all of them, with `-` where there is none.
-    fn to_argument(self) -> String {
-        let number = |limit: Option<u64>| limit.map_or("-".to_owned(), |limit| limit.to_string());
-        let limits = [self.processes, self.memory_bytes, self.file_bytes];
-        limits.map(number).join(",")
-    }
-
-    pub(crate) fn from_argument(argument: &str) -> Option<Self> {
-        let mut limits = argument.split(',').map(|limit| limit.parse().ok());
-        Some(Self {
-            processes: limits.next()?,
-            memory_bytes: limits.next()?,
-            file_bytes: limits.next()?,
-        })
-    }
-}
-
 impl Containment {
     /// The name that receipts give it.
     #[must_use]
@@ -158,7 +161,10 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Signal(signal) => match nix::sys::signal::Signal::try_from(*signal) {
+                Ok(name) => write!(f, "signal {signal} ({name})"),
+                Err(_) => write!(f, "signal {signal}"),
+            },
             Self::Unknown => f.write_str("unknown exit"),
         }
     }
@@ -170,17 +176,14 @@ impl SidecarProcess {
     /// # Errors
     /// Says what could not be started.
     pub async fn spawn(spec: &ProcessSpec) -> Result<(Self, Pipes), SpawnError> {
+        let (document, missing) = document(spec)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let (stdin, input) = pipe::pipe()?;
         let mut launcher = Command::new(&spec.launcher.program)
             .arg(LAUNCH)
-            .arg(spec.launcher.wanted.map_or("best", Containment::as_str))
-            .arg(spec.limits.to_argument())
-            .arg(&spec.program)
-            .args(&spec.args)
             .env_clear()
-            .envs(&spec.env)
-            .current_dir(&spec.directory)
+            .envs(&spec.marks)
+            .current_dir("/")
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -189,9 +192,11 @@ impl SidecarProcess {
                 program: spec.launcher.program.display().to_string(),
                 source,
             })?;
-        send_descriptor(&ours, input.into_blocking_fd()?)?;
+        send_descriptors(&ours, &[input.into_blocking_fd()?.as_fd()])?;
         ours.set_nonblocking(true)?;
-        let (notices, orders) = UnixStream::from_std(ours)?.into_split();
+        let (notices, mut orders) = UnixStream::from_std(ours)?.into_split();
+        // A launcher that ends early is seen below, by what it says or does not say.
+        drop(orders.write_all(&document.to_bytes()?).await);
         let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
             return Err(SpawnError::Lost);
         };
@@ -202,19 +207,29 @@ impl SidecarProcess {
             notices: BufReader::new(notices).lines(),
             orders,
             containment: Containment::Subreaper,
+            concealment: Concealment::Concealed,
             exit: None,
         };
-        process.containment = match process.next_notice().await {
-            Some(Notice::Started(containment)) => containment,
+        match process.next_notice().await {
+            Some(Notice::Started(containment, concealment)) => {
+                process.containment = containment;
+                process.concealment = missing.unwrap_or(concealment);
+            }
             Some(Notice::Failed(problem)) => return Err(SpawnError::Program(problem)),
             Some(Notice::Exited(_)) | None => return Err(SpawnError::Lost),
-        };
+        }
         let pipes = Pipes {
             stdin,
             stdout,
             stderr,
         };
         Ok((process, pipes))
+    }
+
+    /// Whether the directories it must not see are out of its reach.
+    #[must_use]
+    pub const fn concealment(&self) -> &Concealment {
+        &self.concealment
     }
 
     /// What keeps its descendants from getting away.
@@ -247,7 +262,7 @@ impl SidecarProcess {
             }
             match self.next_notice().await {
                 Some(Notice::Exited(exit)) => self.exit = Some(exit),
-                Some(Notice::Started(_) | Notice::Failed(_)) => {}
+                Some(Notice::Started(..) | Notice::Failed(_)) => {}
                 None => self.exit = Some(Exit::Unknown),
             }
         };
@@ -265,4 +280,44 @@ impl SidecarProcess {
         let line = self.notices.next_line().await.ok().flatten()?;
         Notice::from_line(&line)
     }
+}
+
+/// The launch document of a program; also says that a directory cannot be hidden because it is not
+/// there: it may be made while the program runs.
+fn document(spec: &ProcessSpec) -> Result<(LaunchDocument, Option<Concealment>), SpawnError> {
+    let directory = spec.directory.canonicalize();
+    let directory = directory.map_err(|source| SpawnError::Directory {
+        directory: spec.directory.display().to_string(),
+        source,
+    })?;
+    let mut env = spec.env.clone();
+    let search_path = OsString::from("PATH");
+    let variable = env.remove(&search_path).unwrap_or_default();
+    let search = SearchPath::new(&variable, &directory);
+    let program = search.find(&spec.program)?;
+    env.extend(search.to_variable().map(|path| (search_path, path)));
+    env.extend(spec.marks.clone());
+    let mut hidden = Vec::new();
+    let mut missing = None;
+    for path in &spec.hidden {
+        match path.canonicalize() {
+            Ok(path) => hidden.push(path.into()),
+            Err(error) => missing = Some(Concealment::Exposed(cannot_hide(path, &error))),
+        }
+    }
+    let document = LaunchDocument {
+        program: program.into(),
+        name: spec.program.clone(),
+        args: spec.args.clone(),
+        env: env.into_iter().collect(),
+        directory: directory.into(),
+        hidden,
+        containment: spec.launcher.wanted,
+        limits: spec.limits,
+    };
+    Ok((document, missing))
+}
+
+fn cannot_hide(path: &Path, error: &io::Error) -> String {
+    format!("cannot hide {}: {error}", path.display())
 }

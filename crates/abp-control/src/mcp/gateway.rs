@@ -126,6 +126,8 @@ fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
             args: config.args.clone(),
             env: EnvValue::exposed(&config.env),
             directory,
+            // A server is the operator's choice, and works on stages whose place is not known yet.
+            hidden: Vec::new(),
             launcher: Launcher::this_program(),
             running: RunningPrograms::default(),
         }));

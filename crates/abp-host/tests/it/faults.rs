@@ -340,6 +340,80 @@ async fn c1_to_c23_every_fault_is_one_typed_error() {
     }
 }
 
+/// Kinds of events that are the host's own statements. Nothing after one counts.
+#[tokio::test]
+async fn c9_c21_a_sidecar_cannot_speak_for_the_host() {
+    let action = r#""tool_name":"Bash","reason":"r""#;
+    let resolved = format!(r#"{action},"outcome":"approved","decided_by":"somebody""#);
+    let adapted = r#""adaptation":{"event":"a","from":"b","to":"c","reason":"d"}"#;
+    for (kind, members) in [
+        ("run_started", r#""message":"m""#),
+        ("run_completed", r#""message":"m""#),
+        ("permission_requested", action),
+        ("permission_resolved", &resolved),
+        ("adapted", adapted),
+        ("permission_resolved", r#""incomplete":1"#),
+    ] {
+        // In the same write as its neighbours, and in writes of its own.
+        for pause in ["", "sleep 0.1;"] {
+            let script = format!(
+                "hello; run; event a; {pause} kind {kind} '{members}'; {pause} event b; event c; final; exit 0"
+            );
+            let (spec, mark) = shell(&script);
+            let (events, failed) = failure(spec).await;
+            assert_eq!(events.len(), 1, "{kind}: {events:?}");
+            let code = failed.error.code();
+            assert_eq!(
+                code,
+                ErrorCode::ProtocolUnexpectedMessage,
+                "{kind}: {failed}"
+            );
+            let says = format!("an event of the kind {kind:?}, which only the host sends");
+            assert!(failed.to_string().contains(&says), "{failed}");
+            assert_eq!(mark.processes(), []);
+        }
+    }
+    // Usage is a claim that a backend may make.
+    let usage = r#"kind usage_updated '"usage":{"input_tokens":1}'"#;
+    let (spec, _) = shell(&format!("hello; run; {usage}; final; exit 0"));
+    let (events, ended) = run(spec).await.unwrap();
+    assert_eq!((events.len(), ended.result.is_ok()), (1, true));
+}
+
+/// The exit and the end of standard error are in the error, without secrets.
+#[tokio::test]
+async fn c10_an_error_tells_how_the_process_ended_and_what_it_said() {
+    let say = "echo \"lost with $MY_KEY\" >&2";
+    for (script, exit) in [
+        (format!("{say}; exit 3"), "exit code 3"),
+        (format!("hello; run; {say}; exit 42"), "exit code 42"),
+        (
+            format!("hello; run; {say}; kill -9 $$"),
+            "signal 9 (SIGKILL)",
+        ),
+        (
+            format!("hello; run; {say}; echo noise; sleep 60"),
+            "signal 9 (SIGKILL)",
+        ),
+        (
+            format!(
+                r#"hello; run; {say}; say "{{\"t\":\"fatal\",\"ref_id\":\"$id\",\"error\":\"no\"}}"; exit 5"#
+            ),
+            "exit code 5",
+        ),
+    ] {
+        let (mut spec, _) = shell(&script);
+        spec.env
+            .insert("MY_KEY".to_owned(), "canary-0123456789".to_owned());
+        spec.secrets = vec!["canary-0123456789".into()];
+        let (_, failed) = failure(spec).await;
+        let error = AbpError::from(failed);
+        let context = error.context();
+        assert_eq!(context["exit"], exit, "{script}");
+        assert_eq!(context["stderr_tail"], "lost with [redacted]\n", "{script}");
+    }
+}
+
 #[tokio::test]
 async fn c10_a_program_that_is_not_there_is_a_spawn_failure() {
     let (spec, mark) = sidecar("no-such-program-anywhere", &[]);

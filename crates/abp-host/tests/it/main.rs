@@ -7,4 +7,10 @@ mod faults;
 #[cfg(test)]
 mod floods;
 #[cfg(test)]
+mod notes;
+#[cfg(test)]
+mod programs;
+#[cfg(test)]
+mod state;
+#[cfg(test)]
 mod support;

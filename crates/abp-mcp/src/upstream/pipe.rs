@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use sidecar_kit::{Decoder, Launcher, ProcessSpec, ResourceLimits, SidecarProcess};
+use sidecar_kit::{Concealment, Decoder, Launcher, ProcessSpec, ResourceLimits, SidecarProcess};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
@@ -49,14 +49,16 @@ impl RunningPrograms {
 /// A program that is a server.
 #[derive(Clone, Debug)]
 pub struct ProgramServer {
-    /// The program: a name on the search path, or a path.
+    /// The program: an absolute path, or a bare name to be found on `PATH`, outside `directory`.
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
     /// What is added to its environment.
     pub env: BTreeMap<String, String>,
-    /// Where it works.
+    /// The working directory.
     pub directory: PathBuf,
+    /// Directories that it must not see.
+    pub hidden: Vec<PathBuf>,
     /// Who starts it.
     pub launcher: Launcher,
     /// Those that were started.
@@ -91,13 +93,21 @@ impl ProgramServer {
             program: self.command.clone().into(),
             args: self.args.iter().map(Into::into).collect(),
             env: inherited.chain(given).collect(),
+            marks: BTreeMap::new(),
             directory: self.directory.clone(),
+            hidden: self.hidden.clone(),
             launcher: self.launcher.clone(),
             limits: ResourceLimits::default(),
         };
         let spawned = SidecarProcess::spawn(&spec).await;
-        let (process, pipes) =
-            spawned.map_err(|error| McpUpstreamError::Unreachable(error.to_string()))?;
+        let (process, pipes) = spawned.map_err(|error| {
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            McpUpstreamError::Unreachable(format!("{error}{cause}"))
+        })?;
+        if let Concealment::Exposed(reason) = process.concealment() {
+            tracing::warn!(target: "abp.mcp", server = self.command, reason, "the server can reach the host's state");
+        }
         tokio::spawn(drain(pipes.stderr, self.command.clone()));
         let (closing, closed) = oneshot::channel();
         let writer = ClosingWriter {

@@ -108,6 +108,7 @@ impl Stage {
                 args: args.to_vec(),
                 env: BTreeMap::new(),
                 directory: self.dir.path().to_owned(),
+                hidden: Vec::new(),
                 launcher: Launcher::at(env!("CARGO_BIN_EXE_mcp-launcher")),
                 running: RunningPrograms::default(),
             }),

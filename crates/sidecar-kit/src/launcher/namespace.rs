@@ -3,8 +3,9 @@
 use std::fs;
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
+use rustix::process::{getegid, geteuid};
+
+use super::privileges;
 
 /// Whether the next child is the first process of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +15,13 @@ pub(super) enum Namespace {
 }
 
 impl Namespace {
-    /// Arranges for it. With a mount namespace, for the processes in it to have a `/proc` of theirs.
+    /// Arranges for it. The mount namespace is made by the first process itself, so that the
+    /// launcher keeps its view of the machine (it removes control groups at the end).
     ///
     /// # Errors
     /// Fails where the way back is cut off, too.
     pub(super) fn enter() -> Result<Self, String> {
-        let flags = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+        let flags = CloneFlags::CLONE_NEWPID;
         if unshare(flags).is_ok() {
             return Ok(Self::Entered);
         }
@@ -27,24 +29,14 @@ impl Namespace {
         if unshare(flags | CloneFlags::CLONE_NEWUSER).is_err() {
             return Ok(Self::Refused);
         }
-        // Everybody is who they were: only the rights to make namespaces were wanted.
+        // Every id stays the same: only the rights to make namespaces are needed.
         let identity = |file: &str, line: String| {
             fs::write(file, line).map_err(|error| format!("cannot write {file}: {error}"))
         };
         identity("/proc/self/setgroups", "deny".to_owned())?;
         identity("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
         identity("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+        privileges::keep_over_exec()?;
         Ok(Self::Entered)
     }
-}
-
-/// As first process of the namespace: end with the launcher, and show only our own processes.
-pub(super) fn settle() -> Result<(), String> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| format!("cannot bind to the launcher: {error}"))?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Some containers forbid it. The namespace holds all the same; only `/proc` shows other ids.
-    let _ = mount_change("/", private).and_then(|()| mount("proc", "/proc", "proc", flags, None));
-    Ok(())
 }

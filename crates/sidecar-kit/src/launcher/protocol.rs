@@ -1,15 +1,10 @@
-//! What host and launcher tell each other, one line each.
+//! What host and launcher tell each other once the launch document was sent, one line each.
 
-use std::io::{self, IoSlice, IoSliceMut, Write as _};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-
-use crate::{Containment, Exit};
+use crate::{Concealment, Containment, Exit};
 
 /// From the host. The end of the stream means [`Order::Kill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +19,7 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The sidecar runs.
-    Started(Containment),
+    Started(Containment, Concealment),
     /// It could not be started.
     Failed(String),
     /// It ended, and nothing it started is left.
@@ -49,9 +44,15 @@ impl Order {
 
 impl Notice {
     pub(crate) fn to_line(&self) -> String {
+        let one_line = |text: &str| text.replace('\n', " ");
         match self {
-            Self::Started(containment) => format!("started {}\n", containment.as_str()),
-            Self::Failed(problem) => format!("failed {}\n", problem.replace('\n', " ")),
+            Self::Started(containment, Concealment::Concealed) => {
+                format!("started {} hidden\n", containment.as_str())
+            }
+            Self::Started(containment, Concealment::Exposed(reason)) => {
+                format!("started {} {}\n", containment.as_str(), one_line(reason))
+            }
+            Self::Failed(problem) => format!("failed {}\n", one_line(problem)),
             Self::Exited(Exit::Code(code)) => format!("code {code}\n"),
             Self::Exited(Exit::Signal(signal)) => format!("signal {signal}\n"),
             Self::Exited(Exit::Unknown) => "unknown \n".to_owned(),
@@ -61,7 +62,14 @@ impl Notice {
     pub(crate) fn from_line(line: &str) -> Option<Self> {
         let (word, rest) = line.split_once(' ')?;
         Some(match word {
-            "started" => Self::Started(Containment::from_name(rest)?),
+            "started" => {
+                let (containment, seen) = rest.split_once(' ')?;
+                let concealment = match seen {
+                    "hidden" => Concealment::Concealed,
+                    reason => Concealment::Exposed(reason.to_owned()),
+                };
+                Self::Started(Containment::from_name(containment)?, concealment)
+            }
             "failed" => Self::Failed(rest.to_owned()),
             "code" => Self::Exited(Exit::Code(rest.parse().ok()?)),
             "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),
@@ -70,44 +78,8 @@ impl Notice {
         })
     }
 
-    /// Tells the host, whose socket is our standard input.
-    pub(super) fn send(&self) -> io::Result<()> {
-        let mut socket = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
-        socket.write_all(self.to_line().as_bytes())
+    /// Tells the host over its socket.
+    pub(super) fn send(&self, host: impl AsFd) -> io::Result<()> {
+        File::from(host.as_fd().try_clone_to_owned()?).write_all(self.to_line().as_bytes())
     }
-}
-
-/// Sends a descriptor over a socket.
-pub(crate) fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<()> {
-    let descriptors = [descriptor.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("a descriptor does not fit"));
-    }
-    sendmsg(
-        socket,
-        &[IoSlice::new(b"i")],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
-    Ok(())
-}
-
-/// Receives a descriptor from a socket.
-pub(super) fn receive_descriptor(socket: impl AsFd) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let descriptors = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    descriptors.ok_or_else(|| io::Error::other("the host sent no descriptor"))
 }

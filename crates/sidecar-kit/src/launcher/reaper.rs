@@ -1,14 +1,10 @@
 //! Starting the sidecar, waiting for it, and ending whatever it leaves.
 
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use close_fds::CloseFdsBuilder;
 use nix::sys::signal::{Signal as NixSignal, kill};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -16,9 +12,10 @@ use rustix::process::{
 };
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
-use super::protocol::{Notice, Order, receive_descriptor};
+use super::protocol::{Notice, Order};
+use super::{LaunchDocument, stage};
 use crate::procfs::descendants;
-use crate::{Containment, Exit};
+use crate::{Concealment, Containment, Exit};
 
 /// How often orphans that ended are collected while the sidecar runs.
 const COLLECT_EVERY: Timespec = Timespec {
@@ -29,30 +26,22 @@ const COLLECT_EVERY: Timespec = Timespec {
 const KILL_PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs the sidecar to its end. When this returns, nothing of it is left.
-pub(super) fn supervise(containment: Containment, command: &[OsString]) -> Result<(), String> {
-    let sidecar = start(command)?;
+pub(super) fn supervise(
+    containment: Containment,
+    concealment: Concealment,
+    document: &LaunchDocument,
+    input: OwnedFd,
+    host: BorrowedFd<'_>,
+) -> Result<(), String> {
+    let sidecar = stage::start(document, input)?;
     let_go_of_output()?;
     // A host that is gone closes the socket; that is seen below.
-    drop(Notice::Started(containment).send());
-    let exit = follow(sidecar).map_err(|error| error.to_string());
+    drop(Notice::Started(containment, concealment).send(host));
+    let exit = follow(sidecar, host).map_err(|error| error.to_string());
     let last = end_everything(containment, sidecar);
     let exit = exit?.unwrap_or(last);
-    drop(Notice::Exited(exit).send());
+    drop(Notice::Exited(exit).send(host));
     Ok(())
-}
-
-fn start(command: &[OsString]) -> Result<Pid, String> {
-    let (program, arguments) = command.split_first().ok_or("no program was named")?;
-    let input = receive_descriptor(io::stdin()).map_err(|error| error.to_string())?;
-    // Whatever the host left open by accident is not for the sidecar.
-    CloseFdsBuilder::new().cloexecfrom(3);
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::from(input))
-        .process_group(0)
-        .spawn()
-        .map_err(|error| format!("{}: {error}", program.to_string_lossy()))?;
-    Ok(Pid::from_child(&child))
 }
 
 /// The host sees the end of the sidecar's output only when nobody else holds it open.
@@ -66,12 +55,11 @@ pub(super) fn let_go_of_output() -> Result<(), String> {
 }
 
 /// Does what the host says until the sidecar ended, or everything is to end.
-fn follow(sidecar: Pid) -> io::Result<Option<Exit>> {
+fn follow(sidecar: Pid, host: BorrowedFd<'_>) -> io::Result<Option<Exit>> {
     let process = pidfd_open(sidecar, PidfdFlags::empty())?;
-    let host = io::stdin();
     loop {
         let mut ready = [
-            PollFd::from_borrowed_fd(host.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(host, PollFlags::IN),
             PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
         ];
         poll(&mut ready, Some(&COLLECT_EVERY))?;
@@ -80,7 +68,7 @@ fn follow(sidecar: Pid) -> io::Result<Option<Exit>> {
             return Ok(Some(exit));
         }
         if from_host && !from_process {
-            match next_order(&host)? {
+            match next_order(host)? {
                 // It may be ending just now.
                 Order::Terminate => {
                     let _ = kill_process_group(sidecar, Signal::TERM);
@@ -91,7 +79,7 @@ fn follow(sidecar: Pid) -> io::Result<Option<Exit>> {
     }
 }
 
-fn next_order(host: &io::Stdin) -> io::Result<Order> {
+fn next_order(host: BorrowedFd<'_>) -> io::Result<Order> {
     let mut byte = [0];
     let read = rustix::io::read(host, &mut byte)?;
     Ok(if read == 0 {

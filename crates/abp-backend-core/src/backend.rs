@@ -7,7 +7,9 @@ use std::pin::Pin;
 
 use abp_core::{ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, StateAccess};
 use abp_error::AbpError;
+use abp_plan::ConfirmedPlan;
 use abp_policy::{Holders, PolicyEngine};
+use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -52,6 +54,21 @@ pub trait Session: Send {
     /// Whether its processes can reach the directories of [`OpenSpec::hidden`], where it has processes.
     fn state_access(&self) -> Option<StateAccess> {
         None
+    }
+
+    /// Values that it was given in secret. The host takes them out of everything it records about the
+    /// run.
+    fn secrets(&self) -> Vec<SecretString> {
+        Vec::new()
+    }
+
+    /// Whether it can carry out a plan as it stands. The host asks before the run, so that no receipt
+    /// says of a plan that was refused that it was applied.
+    ///
+    /// # Errors
+    /// Says what of the plan cannot be delivered.
+    fn accept(&self, _plan: &ConfirmedPlan) -> Result<(), AbpError> {
+        Ok(())
     }
 
     /// Carries out the plan in the context. Returns when the work is done, failed or stopped.

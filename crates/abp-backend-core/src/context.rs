@@ -146,6 +146,12 @@ impl RunContext {
         self.plan.order()
     }
 
+    /// The plan that is carried out.
+    #[must_use]
+    pub fn plan(&self) -> &ConfirmedPlan {
+        &self.plan
+    }
+
     /// What the backend is to work on.
     #[must_use]
     pub fn payload(&self) -> &Payload {

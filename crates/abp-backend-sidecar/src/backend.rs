@@ -8,6 +8,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_host::{SidecarClient, SidecarSpec};
 use abp_policy::Holders;
 
+use crate::secrets::Secrets;
 use crate::session::SidecarSession;
 use crate::{Breaker, BreakerState};
 
@@ -67,17 +68,22 @@ impl SidecarBackend {
         }
         let sidecar = SidecarSpec {
             directory: spec.workspace_root,
+            hidden: spec.hidden,
             ..self.spec.clone()
         };
         match SidecarClient::spawn(sidecar).await {
             Ok(client) => {
                 self.with_breaker(|breaker, _| breaker.succeeded());
-                Ok(SidecarSession::new(client, spec.run_id, self.max_workspace))
+                let secrets = Secrets::new(self.spec.secrets.clone());
+                let session = SidecarSession::new(client, spec.run_id, self.max_workspace, secrets);
+                Ok(session)
             }
             Err(failure) => {
                 self.with_breaker(Breaker::failed);
-                tracing::warn!(target: "abp.sidecar", backend = self.descriptor.name, state = ?self.state(), %failure, "cannot open");
-                Err(failure.into())
+                // The run has no session that could name the secrets, so they are taken out here.
+                let error = Secrets::new(self.spec.secrets.clone()).redact(failure.into());
+                tracing::warn!(target: "abp.sidecar", backend = self.descriptor.name, state = ?self.state(), %error, "cannot open");
+                Err(error)
             }
         }
     }

@@ -6,8 +6,11 @@
 
 mod backend;
 mod breaker;
+mod delivery;
 mod quota;
+mod secrets;
 mod session;
 
 pub use backend::SidecarBackend;
 pub use breaker::{Breaker, BreakerState};
+pub use delivery::deliver_emulations;

@@ -4,39 +4,48 @@ use std::pin::pin;
 
 use abp_backend_core::{BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, Session};
 use abp_core::{
-    AgentEvent, AgentEventKind, BackendIdentity, CancelReason, CapabilityManifest, ExecutionMode,
-    Outcome, RuntimeConfig, UsageNormalized, WorkOrder,
+    AgentEvent, AgentEventKind, BackendIdentity, CancelReason, Capability, CapabilityManifest,
+    EmulationEntry, ExecutionMode, Outcome, StateAccess, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, ErrorCode};
-use abp_host::{Claim, Containment, RunEnded, SidecarClient, SidecarRun};
-use abp_plan::Payload;
+use abp_host::{Claim, Containment, Exit, RunEnded, SidecarClient, SidecarRun, with_process_end};
+use abp_plan::ConfirmedPlan;
 use abp_policy::Holders;
-use secrecy::ExposeSecret as _;
-use serde_json::{Value, json};
+use abp_stream::names_a_secret;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
 use uuid::Uuid;
 
+use crate::delivery::{check_deliverable, conversation_of, deliver_emulations, set_own};
 use crate::quota::outgrown;
+use crate::secrets::Secrets;
 
 /// A sidecar that said hello.
 pub(crate) struct SidecarSession {
     client: SidecarClient,
     run_id: Uuid,
     max_workspace: Option<u64>,
+    secrets: Secrets,
 }
 
 impl SidecarSession {
-    pub(crate) fn new(client: SidecarClient, run_id: Uuid, max_workspace: Option<u64>) -> Self {
+    pub(crate) fn new(
+        client: SidecarClient,
+        run_id: Uuid,
+        max_workspace: Option<u64>,
+        secrets: Secrets,
+    ) -> Self {
         Self {
             client,
             run_id,
             max_workspace,
+            secrets,
         }
     }
 
-    fn start(self, context: &RunContext) -> Result<SidecarRun, AbpError> {
-        let invalid = |problem: String| AbpError::new(ErrorCode::Internal, problem);
-        let asked = context.order().config.execution_mode();
-        let asked = asked.map_err(|error| invalid(error.to_string()))?;
+    fn check_mode(&self, order: &WorkOrder) -> Result<(), AbpError> {
+        let asked = order.config.execution_mode();
+        let asked = asked.map_err(|error| internal(&error))?;
         let taken = self.client.mode();
         if asked != taken {
             let message = format!(
@@ -46,13 +55,32 @@ impl SidecarSession {
             );
             return Err(AbpError::new(ErrorCode::CapabilityUnsupported, message));
         }
-        if let Some(access) = context.mcp() {
-            self.client.hide(access.key.expose_secret());
-        }
-        let order = order_for(context).map_err(|error| invalid(error.to_string()))?;
-        let run = self.client.run(self.run_id, &order);
-        run.map_err(|error| invalid(error.to_string()))
+        Ok(())
     }
+
+    fn start(self, context: &RunContext) -> Result<SidecarRun, AbpError> {
+        self.check_mode(context.order())?;
+        let order = order_for(context)?;
+        let run = self.client.run(self.run_id, &order);
+        run.map_err(|error| internal(&error))
+    }
+
+    /// Keeps the secrets of the run, besides those of the configuration, out of the log and of errors.
+    fn hide_secrets(&mut self, context: &RunContext) {
+        let of_order = context.order().config.env.iter();
+        let of_order = of_order
+            .filter(|(name, _)| names_a_secret(name))
+            .map(|(_, value)| value.as_str());
+        let of_mcp = context.mcp().map(|access| access.key.expose_secret());
+        for secret in of_order.chain(of_mcp) {
+            self.client.hide(secret);
+            self.secrets.add(secret);
+        }
+    }
+}
+
+fn internal(problem: &dyn std::error::Error) -> AbpError {
+    AbpError::new(ErrorCode::Internal, problem.to_string())
 }
 
 impl Session for SidecarSession {
@@ -72,25 +100,47 @@ impl Session for SidecarSession {
         self.client.containment().map(Containment::as_str)
     }
 
-    fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
+    fn state_access(&self) -> Option<StateAccess> {
+        self.client.state_access()
+    }
+
+    fn secrets(&self) -> Vec<SecretString> {
+        self.secrets.to_vec()
+    }
+
+    fn accept(&self, plan: &ConfirmedPlan) -> Result<(), AbpError> {
+        self.check_mode(plan.order())?;
+        check_deliverable(plan)
+    }
+
+    fn run(mut self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
         Box::pin(async move {
             let max_workspace = self.max_workspace;
-            match self.start(&context) {
+            self.hide_secrets(&context);
+            let secrets = self.secrets.clone();
+            let end = match self.start(&context) {
                 Ok(run) => follow(run, &context, max_workspace).await,
                 Err(error) => RunEnd::failed(error),
+            };
+            RunEnd {
+                result: end.result.map_err(|error| secrets.redact(error)),
+                ..end
             }
         })
     }
 }
 
-/// The order as the sidecar gets it: it works in the prepared workspace, on the plan's payload, and is
-/// told where its MCP servers are.
-fn order_for(context: &RunContext) -> Result<WorkOrder, serde_json::Error> {
+/// The order as the sidecar gets it: it works in the prepared workspace, on the plan's payload, has
+/// ABP's instructions in its task, and is told where its MCP servers are.
+fn order_for(context: &RunContext) -> Result<WorkOrder, AbpError> {
     let mut order = context.order().clone();
+    let applied = &context.plan().report().emulation.applied;
+    let conversation = conversation_of(context.payload());
+    deliver_emulations(&mut order, applied, conversation)?;
     order.workspace.root = context.workspace_root().to_string_lossy().into_owned();
     // A vendor's request is in the order already; a conversation has emulations applied to it.
-    if let Payload::Conversation { conversation } = context.payload() {
-        let conversation = serde_json::to_value(conversation)?;
+    if let Some(conversation) = conversation {
+        let conversation = serde_json::to_value(conversation).map_err(|error| internal(&error))?;
         set_own(&mut order.config, "conversation", conversation);
     }
     if let Some(McpAccess { url, key }) = context.mcp() {
@@ -100,21 +150,6 @@ fn order_for(context: &RunContext) -> Result<WorkOrder, serde_json::Error> {
         set_own(&mut order.config, "mcp", access);
     }
     Ok(order)
-}
-
-/// Sets one of ABP's own settings, in place of whatever the order has under this name.
-fn set_own(config: &mut RuntimeConfig, key: &str, value: Value) {
-    let flat = format!("abp.{key}");
-    config.vendor.remove(&flat);
-    let settings = config.vendor.entry("abp".to_owned());
-    match settings.or_insert_with(|| json!({})) {
-        Value::Object(settings) => {
-            settings.insert(key.to_owned(), value);
-        }
-        _ => {
-            config.vendor.insert(flat, value);
-        }
-    }
 }
 
 /// Hands on what the sidecar says happened, until it ended.
@@ -132,7 +167,10 @@ async fn follow(mut run: SidecarRun, context: &RunContext, max_workspace: Option
                 continue;
             }
             // Nothing it still says can make up for a full disk: it ends without being asked.
-            error = &mut outgrown => return RunEnd::failed(error),
+            error = &mut outgrown => {
+                let RunEnded { exit, stderr_tail, .. } = run.stop().await;
+                return RunEnd::failed(with_process_end(error, exit, &stderr_tail));
+            }
             events = run.next_events() => events,
         };
         let Some(events) = events else {
@@ -175,21 +213,38 @@ async fn conclude(ended: RunEnded, reported: UsageNormalized, context: &RunConte
         let usage = claim.usage.clone();
         let _ = context.emit(AgentEventKind::UsageUpdated { usage }).await;
     }
-    end_of(claim)
+    let applied = &context.plan().report().emulation.applied;
+    if let Some(message) = ignored_instructions(&claim, applied) {
+        let _ = context.emit(AgentEventKind::Warning { message }).await;
+    }
+    end_of(claim, ended.exit, &ended.stderr_tail)
+}
+
+/// What a sidecar that tells which instructions its agent got leaves out.
+fn ignored_instructions(claim: &Claim, applied: &[EmulationEntry]) -> Option<String> {
+    let told = claim.emulation.as_ref()?;
+    let missing = applied.iter().map(|entry| &entry.capability);
+    let missing = missing.filter(|capability| !told.contains(capability));
+    let missing: Vec<_> = missing.map(Capability::as_str).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "the sidecar says that its agent was not given the instructions for {}",
+            missing.join(", ")
+        )
+    })
 }
 
 /// A claim of success proves nothing; a claim of failure is believed.
-fn end_of(claim: Claim) -> RunEnd {
+fn end_of(claim: Claim, exit: Option<Exit>, stderr_tail: &str) -> RunEnd {
+    let failed = || {
+        let message = "the sidecar says that its work failed";
+        AbpError::new(ErrorCode::BackendCrashed, message)
+    };
     let result = match claim.outcome {
-        Some(Outcome::Failed) => Err(claim.error.map_or_else(
-            || {
-                AbpError::new(
-                    ErrorCode::BackendCrashed,
-                    "the sidecar says that its work failed",
-                )
-            },
-            AbpError::from,
-        )),
+        Some(Outcome::Failed) => {
+            let error = claim.error.map_or_else(failed, AbpError::from);
+            Err(with_process_end(error, exit, stderr_tail))
+        }
         Some(Outcome::Partial | Outcome::Cancelled) => Ok(Completion::Partial),
         Some(Outcome::Complete) | None => Ok(Completion::Whole),
     };

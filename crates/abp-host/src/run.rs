@@ -1,6 +1,6 @@
 //! Following a run.
 
-use abp_core::{AgentEvent, ArtifactRef, Outcome, UsageNormalized};
+use abp_core::{AgentEvent, ArtifactRef, Capability, Outcome, UsageNormalized};
 use abp_error::AbpErrorDto;
 use serde_json::Value;
 use sidecar_kit::{CancelToken, Exit, RawRun, RunReport};
@@ -46,6 +46,9 @@ pub struct Claim {
     pub outcome: Option<Outcome>,
     /// What it says went wrong.
     pub error: Option<AbpErrorDto>,
+    /// The capabilities whose emulation it says its agent was instructed in; `None` where it does not
+    /// say.
+    pub emulation: Option<Vec<Capability>>,
 }
 
 impl SidecarRun {
@@ -149,6 +152,7 @@ impl Claim {
         claim.artifacts = serde_json::from_value(member("artifacts")).unwrap_or_default();
         claim.outcome = serde_json::from_value(member("outcome")).ok();
         claim.error = serde_json::from_value(member("error")).ok();
+        claim.emulation = serde_json::from_value(member("emulation")).ok();
         claim
     }
 }

@@ -243,17 +243,23 @@ impl Supervisor {
         self.engaged.contained_by = session.contained_by();
         self.engaged.state = session.state_access();
         self.engaged.holders = stage.holders().or_stronger(session.holders());
+        for secret in session.secrets() {
+            self.recorder.hide(secret.expose_secret());
+        }
         let confirmed =
             self.accepted
                 .plan
                 .confirm(&descriptor.name, session.manifest(), &self.engaged.holders);
-        Ok(match confirmed {
+        let accepted = confirmed
+            .map_err(AbpError::from)
+            .and_then(|plan| session.accept(&plan).map(|()| plan));
+        Ok(match accepted {
             Ok(plan) => {
                 let plan = Arc::new(plan);
                 self.engaged.plan = Some(Arc::clone(&plan));
                 Ok((session, plan))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         })
     }
 

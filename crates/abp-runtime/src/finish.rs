@@ -461,7 +461,7 @@ impl Supervisor {
         .usage(self.accepted.meter.usage())
         .trace(recorded.embedded)
         .trace_digest(recorded.digest)
-        .artifacts(ended.artifacts)
+        .artifacts(presentable(ended.artifacts, redactor)?)
         .verification(verified.report)
         .workspace(verified.workspace)
         .cancel_reason(ended.cancel_reason)

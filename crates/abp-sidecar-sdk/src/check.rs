@@ -4,7 +4,10 @@ mod advice;
 
 use std::time::Duration;
 
-use abp_core::{ContextSnippet, WorkOrder, WorkOrderBuilder};
+use abp_backend_sidecar::deliver_emulations;
+use abp_core::ir::IrConversation;
+use abp_core::{Capability, ContextSnippet, EmulationEntry, WorkOrder, WorkOrderBuilder};
+use abp_emulation::default_strategy;
 use abp_error::ErrorCode;
 use abp_host::{Grace, HostError, SidecarClient, SidecarFailure, SidecarRun, SidecarSpec};
 use serde::Serialize;
@@ -46,6 +49,8 @@ pub enum Check {
     Ping,
     /// It ignores what it does not know.
     Unknown,
+    /// It is given ABP's instructions with its task.
+    Emulation,
     /// It takes long lines.
     Large,
     /// It can be cancelled.
@@ -117,6 +122,7 @@ impl Check {
         Self::Run,
         Self::Ping,
         Self::Unknown,
+        Self::Emulation,
         Self::Large,
         Self::Cancel,
         Self::Shutdown,
@@ -130,6 +136,7 @@ impl Check {
             Self::Run => "carries out a run: events, one final, then the end",
             Self::Ping => "answers pings while it works",
             Self::Unknown => "ignores members and messages it does not know",
+            Self::Emulation => "is given ABP's instructions with its task",
             Self::Large => "takes a work order of four megabytes",
             Self::Cancel => "ends a run that is cancelled",
             Self::Shutdown => "exits when its input is closed",
@@ -142,6 +149,7 @@ impl Check {
             Self::Run => run(settings).await,
             Self::Ping => ping(settings).await,
             Self::Unknown => unknown(settings).await,
+            Self::Emulation => emulation(settings).await,
             Self::Large => large(settings).await,
             Self::Cancel => cancel(settings).await,
             Self::Shutdown => shutdown(settings).await,
@@ -242,6 +250,56 @@ async fn unknown(settings: &CheckSettings) -> CheckResult {
     };
     client.send_frame(&Frame::Unknown(json!({"t": "x_from_a_newer_host", "n": 1})));
     follow(client.run_json(Uuid::new_v4(), order)).await.0
+}
+
+/// Sends a task with an instruction of ABP's. Only the sidecar knows whether its agent was given it:
+/// one that tells is believed, and for any other the author is shown what the agent should have got.
+async fn emulation(settings: &CheckSettings) -> CheckResult {
+    let capability = Capability::ExtendedThinking;
+    let strategy = default_strategy(&capability);
+    let entries = [EmulationEntry {
+        capability,
+        strategy,
+    }];
+    let mut order = work_order(settings);
+    let conversation = IrConversation::default();
+    let delivered = deliver_emulations(&mut order, &entries, Some(&conversation));
+    let problem = match (delivered, serde_json::to_value(&order)) {
+        (Ok(()), Ok(order)) => return instructed(settings, order).await,
+        (Err(error), _) => error.to_string(),
+        (_, Err(error)) => error.to_string(),
+    };
+    CheckResult::Skipped { why: problem }
+}
+
+async fn instructed(settings: &CheckSettings, order: Value) -> CheckResult {
+    let instruction = order.pointer("/config/vendor/abp/emulation/0/instruction");
+    let instruction = instruction.and_then(Value::as_str).unwrap_or_default();
+    let sent = format!("sent {instruction:?} in the task");
+    let mut run = match start(settings, settings.spec.clone(), order).await {
+        Ok(run) => run,
+        Err(failure) => return failure.into(),
+    };
+    while run.next_events().await.is_some() {}
+    let claim = match run.finish().await.result {
+        Ok(claim) => claim,
+        Err(failure) => return failure.into(),
+    };
+    match claim.emulation {
+        Some(told) if told.contains(&Capability::ExtendedThinking) => {
+            CheckResult::passed(format!("{sent}; the sidecar says that its agent got it"))
+        }
+        None => CheckResult::passed(format!(
+            "{sent}; the sidecar does not say whether its agent got it"
+        )),
+        Some(_) => CheckResult::Failed {
+            code: ErrorCode::CapabilityEmulationFailed,
+            problem: format!("{sent}; the sidecar says that its agent did not get it"),
+            fix: advice::WHOLE_TASK.to_owned(),
+            stderr_tail: String::new(),
+            gave_up: false,
+        },
+    }
 }
 
 async fn large(settings: &CheckSettings) -> CheckResult {

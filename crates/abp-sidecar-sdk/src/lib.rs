@@ -4,6 +4,7 @@
 mod check;
 mod hosts;
 mod register;
+mod secrets;
 
 pub use check::{Check, CheckResult, CheckSettings, Finding, check};
 pub use hosts::{BuiltInHost, built_in_hosts};

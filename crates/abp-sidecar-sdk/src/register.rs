@@ -9,6 +9,8 @@ use abp_config::{BackendConfig, Config, EnvValue};
 use abp_host::{Launcher, ResourceLimits, SidecarSpec};
 use abp_integrations::BackendRegistry;
 
+use crate::secrets::secret_values;
+
 /// Where the program that registers sidecars is, and keeps its things.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -71,6 +73,7 @@ fn configured(
     let mut spec = spec(command, config, place);
     spec.args.clone_from(args);
     spec.env = EnvValue::exposed(env);
+    spec.secrets = secret_values(&spec.env);
     let seconds = |secs: u32| Duration::from_secs(secs.into());
     let timing = &mut spec.timing;
     timing.run = timeout_secs.map(seconds);

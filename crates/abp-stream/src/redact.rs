@@ -3,7 +3,7 @@
 use std::fmt;
 
 use abp_core::AgentEvent;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What stands where a secret was.
 const MASK: &str = "[redacted]";
@@ -99,11 +99,31 @@ impl Redactor {
             Value::Array(items) => items
                 .iter_mut()
                 .fold(false, |changed, item| self.redact_value(item) | changed),
-            Value::Object(members) => members
-                .values_mut()
-                .fold(false, |changed, member| self.redact_value(member) | changed),
+            Value::Object(members) => {
+                let redacted = members
+                    .values_mut()
+                    .fold(false, |changed, member| self.redact_value(member) | changed);
+                self.redact_names(members) | redacted
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
+    }
+}
+
+impl Redactor {
+    /// Takes secrets out of the names of members; one that two members then share is numbered.
+    fn redact_names(&self, members: &mut Map<String, Value>) -> bool {
+        if !members.keys().any(|name| self.redact_text(name).is_some()) {
+            return false;
+        }
+        for (name, member) in std::mem::take(members) {
+            let redacted = self.redact_text(&name).unwrap_or(name);
+            let numbered = (2..).map(|number| format!("{redacted} {number}"));
+            let mut names = std::iter::once(redacted.clone()).chain(numbered);
+            let free = names.find(|name| !members.contains_key(name));
+            members.insert(free.unwrap_or(redacted), member);
+        }
+        true
     }
 }
 
@@ -113,11 +133,32 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// Whether a variable of that name holds a secret, by the words that such names have.
+/// Whether the name of a variable says that its value is secret.
 #[must_use]
 pub fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
         .iter()
         .any(|mark| name.contains(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_of_members_hold_no_secrets_either() {
+        let redactor = Redactor::new(["canary-1234", "another-5678"]);
+        let mut value = json!({
+            "canary-1234": 1, "x": [{ "is another-5678": "canary-1234" }], "another-5678": 2,
+        });
+        assert!(redactor.redact_value(&mut value));
+        let expected = json!({
+            "[redacted]": 2, "[redacted] 2": 1, "x": [{ "is [redacted]": "[redacted]" }],
+        });
+        assert_eq!(value, expected);
+        assert!(!redactor.redact_value(&mut json!({ "canary": "1234" })));
+    }
 }

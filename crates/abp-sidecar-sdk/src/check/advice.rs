@@ -6,6 +6,9 @@ use sidecar_kit::session::{Expired, Violation};
 /// For those who do not answer pings.
 pub(super) const PONG: &str = "answer every ping with a pong of the same seq, also while the agent works: read standard input in a thread or task of its own.";
 
+/// For those who take the task apart.
+pub(super) const WHOLE_TASK: &str = "give the agent the whole task, with the block of instructions that ABP puts at its end, and name their capabilities in the final message's emulation.";
+
 /// What to change.
 pub(super) fn fix(error: &HostError) -> &'static str {
     match error {
@@ -41,6 +44,9 @@ pub(super) fn fix(error: &HostError) -> &'static str {
         }
         HostError::InvalidEvent(_) => {
             "send every member that the kind of event has; names and ids without control characters and of at most 256 bytes."
+        }
+        HostError::HostOnlyEvent { .. } => {
+            "leave this kind of event out: run_started, run_completed, permission_requested, permission_resolved and adapted are the host's own statements."
         }
         HostError::Exited => {
             "end every run with a final or fatal message before the process exits; flush it."

@@ -1,0 +1,4 @@
+//! One backend, several runs.
+
+#[cfg(test)]
+mod breaker;

@@ -46,7 +46,7 @@ pub(crate) struct GlobalArgs {
     /// The configuration to use instead of ./backplane.toml (or set ABP_CONFIG).
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where runs, receipts and stages are kept (or set ABP_HOME) [default: .agent-backplane].
+    /// Where runs, receipts and stages are kept (or set ABP_HOME) [default: ~/.local/state/abp].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }

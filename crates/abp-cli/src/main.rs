@@ -19,7 +19,6 @@ use abp_error::{AbpError, ExitStatus};
 use clap::Parser as _;
 
 use crate::args::{Cli, Command, GlobalArgs};
-use crate::cmd::stage::Decision;
 use crate::output::Output;
 
 fn main() -> ExitCode {

@@ -238,6 +238,9 @@ impl Supervisor {
             Ok(session) => session,
             Err(error) => return Ok(Err(error)),
         };
+        for secret in session.secrets() {
+            self.recorder.hide(secret.expose_secret());
+        }
         self.engaged.identity = session.identity().clone();
         self.engaged.manifest = session.manifest().clone();
         self.engaged.contained_by = session.contained_by();

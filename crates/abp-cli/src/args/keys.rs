@@ -27,6 +27,13 @@ A budget in dollars needs a price for every model that the key asks for."
         #[arg(long)]
         all: bool,
     },
+    /// Print the key of the operator, which may do everything. Other keys are printed only when made.
+    #[command(after_help = "Example:\n  export OPENAI_API_KEY=$(abp keys show operator)")]
+    Show {
+        /// Which key; only `operator` can be shown.
+        #[arg(value_parser = ["operator"])]
+        key: String,
+    },
     /// Make a key useless, for ever. A gateway that runs follows within a second.
     #[command(after_help = "Example:\n  abp keys revoke key_0f3a9c51d2e4")]
     Revoke {

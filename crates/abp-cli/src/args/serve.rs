@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  abp serve\n  abp serve --listen 127.0.0.1:9000\n  \
-OPENAI_BASE_URL=http://127.0.0.1:8088/v1 OPENAI_API_KEY=$(cat .agent-backplane/gateway.key) python app.py\n\n\
+OPENAI_BASE_URL=http://127.0.0.1:8088/v1 OPENAI_API_KEY=$(abp keys show operator) python app.py\n\n\
 Without configured upstreams the embedded model answers to every name."
 )]
 pub(crate) struct ServeArgs {

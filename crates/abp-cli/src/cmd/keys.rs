@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abp_control::new_key;
+use abp_config::Config;
+use abp_control::{new_key, operator_key, operator_key_file};
 use abp_core::MicroUsd;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::{current_time, key_hash};
@@ -23,16 +24,38 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
+    if let KeysCommand::Show { key } = &args.command {
+        return show_operator(key, session.config(), output);
+    }
     block_on(async {
         let store = session.plane.store().await?;
         match &args.command {
             KeysCommand::Create(args) => create(store, args, output).await?,
             KeysCommand::List { all } => list(store, *all, output).await?,
             KeysCommand::Revoke { id } => revoke(store, id, output).await?,
+            // Answered above, without a store.
+            KeysCommand::Show { .. } => {}
         }
         session.plane.close().await;
         Ok(ExitStatus::Success)
     })
+}
+
+/// Prints the operator's key. Looking makes none: the server does when it is started first.
+fn show_operator(name: &str, config: &Config, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let file = operator_key_file(config);
+    if !file.exists() {
+        let message = "there is no operator's key yet; `abp serve` makes one when it starts";
+        return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
+    }
+    let key = operator_key(&file)?;
+    if output.is_json() {
+        let file = file.display().to_string();
+        output.json(&json!({ "id": name, "key": key.expose_secret(), "file": file }))?;
+    } else {
+        output.line(key.expose_secret());
+    }
+    Ok(ExitStatus::Success)
 }
 
 /// A key that was made, and the only copy of its secret.

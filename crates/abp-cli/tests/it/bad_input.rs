@@ -114,10 +114,7 @@ fn errors_name_the_place() {
         let (_, object) = desk.json(&[&["run"], flags].concat());
         assert!(object["error"]["message"].is_string(), "{object}");
     }
-    assert!(
-        !desk.path(".agent-backplane").exists(),
-        "nothing was written"
-    );
+    assert!(!desk.state("").exists(), "nothing was written");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 pub(crate) struct Desk {
     directory: TempDir,
+    home: TempDir,
 }
 
 /// What a command did.
@@ -22,6 +23,7 @@ impl Desk {
     pub(crate) fn new() -> Self {
         let desk = Self {
             directory: TempDir::new().unwrap(),
+            home: TempDir::new().unwrap(),
         };
         desk.write("readme.txt", "hello\n");
         desk
@@ -29,6 +31,30 @@ impl Desk {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// The home directory of the user at the desk.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
+    /// A path in the user's state directory; the directory itself where the name is empty.
+    pub(crate) fn state(&self, name: &str) -> PathBuf {
+        let state = self.home.path().join(".local/state/abp");
+        match name {
+            "" => state,
+            name => state.join(name),
+        }
+    }
+
+    /// The stages there are.
+    pub(crate) fn stages(&self) -> Vec<PathBuf> {
+        let all = self.home.path().join(".cache/abp/stages");
+        let states = std::fs::read_dir(all).into_iter().flatten();
+        let stages = states.flat_map(|state| std::fs::read_dir(state.unwrap().path()).unwrap());
+        let mut stages: Vec<_> = stages.map(|stage| stage.unwrap().path()).collect();
+        stages.retain(|stage| !stage.ends_with(".trash"));
+        stages
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
@@ -56,8 +82,10 @@ impl Desk {
             .env_remove("ABP_HOME")
             .env_remove("ABP_CONFIG")
             .env_remove("ABP_LISTEN")
-            .env("HOME", self.directory.path().join("home"))
+            .env("HOME", self.home.path())
             .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("XDG_CACHE_HOME")
             .env_remove("RUST_LOG")
             .env_remove("RUST_BACKTRACE")
             .env_remove("CLICOLOR_FORCE")
@@ -78,7 +106,7 @@ impl Desk {
     }
 
     pub(crate) fn receipts(&self) -> Vec<PathBuf> {
-        let directory = self.path(".agent-backplane/receipts");
+        let directory = self.state("receipts");
         let Ok(entries) = std::fs::read_dir(directory) else {
             return Vec::new();
         };

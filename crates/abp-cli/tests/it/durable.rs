@@ -1,6 +1,7 @@
 //! Results that survive: crashes, decisions, and a log that shows tampering.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -76,7 +77,7 @@ fn a_killed_host_loses_nothing_that_was_shown() {
         .iter()
         .map(|run| {
             let path = desk
-                .path(".agent-backplane/receipts")
+                .state("receipts")
                 .join(format!("{}.json", run["run_id"].as_str().unwrap()));
             let receipt = verify_receipt_document(&std::fs::read(path).unwrap()).unwrap();
             if receipt.outcome != Outcome::Complete {
@@ -93,8 +94,8 @@ fn a_killed_host_loses_nothing_that_was_shown() {
     }
     assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
     // A stage stays for a run that is known, never for one that nobody can name.
-    for stage in std::fs::read_dir(desk.path(".agent-backplane/stages")).unwrap() {
-        let name = stage.unwrap().file_name().into_string().unwrap();
+    for stage in desk.stages() {
+        let name = text(&stage).rsplit('/').next().unwrap().to_owned();
         assert!(
             runs.iter().any(|run| run["run_id"] == json!(name)),
             "{name} is in no list"
@@ -232,7 +233,7 @@ fn truncation_shows_against_a_kept_checkpoint() {
     desk.receipt();
     let copy = desk.path("older");
     let copied = std::process::Command::new("cp")
-        .args(["-a", text(&desk.path(".agent-backplane")), text(&copy)])
+        .args(["-a", text(&desk.state("")), text(&copy)])
         .status()
         .unwrap();
     assert!(copied.success());
@@ -241,8 +242,8 @@ fn truncation_shows_against_a_kept_checkpoint() {
     desk.write("kept.txt", &kept);
     let verify = ["receipt", "verify", "--log", "--checkpoint", "kept.txt"];
     assert_eq!(desk.abp(&verify).status, 0);
-    std::fs::remove_dir_all(desk.path(".agent-backplane")).unwrap();
-    std::fs::rename(copy, desk.path(".agent-backplane")).unwrap();
+    std::fs::remove_dir_all(desk.state("")).unwrap();
+    std::fs::rename(copy, desk.state("")).unwrap();
     assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
     let (status, verdict) = desk.json(&verify);
     assert_eq!(
@@ -348,21 +349,21 @@ fn e2_a_receipt_is_proven_consistent_or_wrong() {
         (desk.abp(&both).status, elsewhere.abp(&both).status),
         (7, 9)
     );
-    let names = |desk: &Desk, place: &str| {
-        let entries = std::fs::read_dir(desk.path(place)).unwrap();
+    let names = |place: &Path| {
+        let entries = std::fs::read_dir(place).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
     };
     assert_eq!(
-        names(&elsewhere, "."),
+        names(&elsewhere.path(".")),
         ["forged.json", "readme.txt", "real.json"]
     );
-    let before = names(&desk, ".agent-backplane");
+    let before = names(&desk.state(""));
     desk.abp(&["receipt", "verify", "--log"]);
     desk.abp(&both);
     assert_eq!(
-        names(&desk, ".agent-backplane"),
+        names(&desk.state("")),
         before,
         "reading leaves nothing behind"
     );
@@ -376,11 +377,9 @@ fn e1_an_edited_order_is_found_by_the_log() {
     // The next process empties the write-ahead file into the database.
     assert_eq!(desk.abp(&["receipt", "key"]).status, 0);
     for leftover in ["store.db-wal", "store.db-shm"] {
-        drop(std::fs::remove_file(
-            desk.path(".agent-backplane").join(leftover),
-        ));
+        drop(std::fs::remove_file(desk.state("").join(leftover)));
     }
-    let path = desk.path(".agent-backplane/store.db");
+    let path = desk.state("store.db");
     let mut bytes = std::fs::read(&path).unwrap();
     let (task, edited) = (br#""task":"say hello""#, br#""task":"say jello""#);
     let places: Vec<usize> = bytes
@@ -484,7 +483,7 @@ fn configuration_is_checked_shown_and_obeyed() {
         "{}",
         ran.stdout
     );
-    assert!(desk.path(".agent-backplane").exists() && !desk.path("elsewhere").exists());
+    assert!(desk.state("").exists() && !desk.path("elsewhere").exists());
 
     desk.write(
         "operator.toml",

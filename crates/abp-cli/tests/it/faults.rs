@@ -105,7 +105,7 @@ fn f7_too_few_open_files_lose_nothing() {
         .iter()
         .map(|run| {
             let name = format!("{}.json", run["run_id"].as_str().unwrap());
-            let copy = std::fs::read(desk.path(".agent-backplane/receipts").join(name));
+            let copy = std::fs::read(desk.state("receipts").join(name));
             verify_receipt_document(&copy.unwrap()).unwrap()
         })
         .collect();

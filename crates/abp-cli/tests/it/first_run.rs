@@ -235,10 +235,7 @@ fn the_machine_is_examined() {
     let desk = Desk::new();
     let (status, report) = desk.json(&["doctor"]);
     assert_eq!((status, &report["ok"]), (0, &json!(true)), "{report}");
-    assert!(
-        !desk.path(".agent-backplane").exists(),
-        "looking changes nothing"
-    );
+    assert!(!desk.state("").exists(), "looking changes nothing");
     let (status, report) = desk.json(&["doctor", "--state-dir", "/proc/abp"]);
     assert_eq!(
         (status, &report["checks"][0]["status"]),
@@ -334,7 +331,7 @@ fn every_example_of_every_help_runs() {
                 .args(["-o", "pipefail", "-c", &line])
                 .current_dir(desk.path(""))
                 .env("PATH", &path)
-                .env("HOME", desk.path("home"))
+                .env("HOME", desk.home())
                 .env_remove("XDG_CONFIG_HOME")
                 .output()
                 .unwrap();

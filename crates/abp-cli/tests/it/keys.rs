@@ -62,7 +62,7 @@ fn a_key_is_shown_once_works_while_the_gateway_runs_and_ends_when_revoked() {
     assert!((micros("left_usd") + micros("spent_usd") - 5e6).abs() < 1.0);
     let text = desk.abp(&["keys", "list"]).stdout;
     assert!(text.contains(&id) && !text.contains(&key), "{text}");
-    assert!(!holds(&desk.path(".agent-backplane"), key.as_bytes()));
+    assert!(!holds(&desk.state(""), key.as_bytes()));
 
     assert_eq!(desk.abp(&["keys", "revoke", &id]).status, 0);
     within_a_second(|| (served.say(&key, "hello").0 == 401).then_some(()));

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::desk::{Desk, Ran};
+use crate::desk::{Desk, Ran, text};
 use crate::served::{Served, say, within_a_second};
 
 /// An agent that writes down what it was given, waits until it may end, and ends with 7.
@@ -154,7 +154,7 @@ fn every_agent_gets_a_gateway_and_a_key_of_its_own_until_it_ends() {
         assert_eq!(given.environment.get(astray), None, "{agent}");
         let (base, key) = given.gateway(agent);
         assert!(!given.arguments.join(" ").contains(&key), "{agent}");
-        let operator = agents.desk.path(".agent-backplane/gateway.key");
+        let operator = agents.desk.state("gateway.key");
         assert_ne!(std::fs::read_to_string(operator).unwrap().trim(), key);
         let (status, answer) = say(&base, &key, "hello");
         assert_eq!(status, 200, "{agent}: {answer:#}");
@@ -214,7 +214,8 @@ fn a_gateway_that_runs_is_used_where_it_knows_our_keys() {
         "--base-url",
         &served.base,
     ];
-    let with_key = ["--key-file", ".agent-backplane/gateway.key"];
+    let operator = agents.desk.state("gateway.key");
+    let with_key = ["--key-file", text(&operator)];
     let (base, key) = launched(&[&by_name[..], &with_key].concat());
     assert_eq!((&base, &key), (&served.base, &served.key));
     let ran = agents.command(&[&["kimi"], &by_name[..]].concat()).output();
@@ -279,7 +280,7 @@ fn print_starts_and_makes_nothing() {
         );
     }
     assert!(!agents.desk.path("started").exists());
-    assert!(!agents.desk.path(".agent-backplane").exists());
+    assert!(!agents.desk.state("").exists());
     let mut command = agents.command(&["codex", "--print", "--json"]);
     let ran = Ran::new(command.output().unwrap());
     let told: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -358,7 +359,7 @@ fn gemini_keeps_what_its_user_set_up() {
     agents.desk.write("home/.gemini/trustedFolders.json", "{}");
     let before = std::fs::read(agents.desk.path("home/.gemini/settings.json")).unwrap();
     let mut command = agents.command(&["gemini"]);
-    command.env("HOME", agents.desk.path("home"));
+    command.env("HOME", agents.desk.home());
     let (child, given) = agents.start(command);
     let settings = &given.settings;
     assert_eq!(settings["mcpServers"]["mine"]["command"], "x", "{settings}");

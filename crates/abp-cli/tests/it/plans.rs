@@ -48,10 +48,7 @@ fn the_plan_explains_its_choice() {
             before.stdout
         );
     }
-    assert!(
-        !desk.path(".agent-backplane").exists(),
-        "a dry run leaves nothing behind"
-    );
+    assert!(!desk.state("").exists(), "a dry run leaves nothing behind");
 
     desk.write("b.json", script("b", "unsupported"));
     let after = plan(&desk);

@@ -56,7 +56,7 @@ impl Stage {
              [mcp.servers.files]\ncommand = \"python3\"\nargs = [\"{TESTS}/server.py\", \"files\", \"legacy\", {behaviour:?}]\n\
              [mcp.servers.files.env]\n{MARK} = {mark:?}\n\
              [mcp.servers.search]\nurl = \"http://127.0.0.1:{port}/mcp\"\n",
-            state = desk.path(".agent-backplane"),
+            state = desk.state(""),
             access = aside.path().join("access.json"),
             mark = aside.path(),
             root = desk.path(""),
@@ -115,7 +115,7 @@ impl Stage {
         for text in texts {
             assert!(!text.contains(key), "{text}");
         }
-        let mut directories = vec![self.desk.path(".agent-backplane")];
+        let mut directories = vec![self.desk.state("")];
         let mut files = 0;
         while let Some(directory) = directories.pop() {
             for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
@@ -250,7 +250,7 @@ fn a_person_is_asked_and_a_refusal_is_counted() {
     );
     assert!(noted.contains("modern slow two: done"), "{noted}");
     // A server that asks is told of the workspace, although the agent has no roots to tell of.
-    assert!(noted.contains(".agent-backplane/stages/"), "{noted}");
+    assert!(noted.contains("/abp/stages/"), "{noted}");
     let flags = receipt["mcp"]["negotiation"]["flags"].as_array().unwrap();
     let roots = flags
         .iter()
@@ -326,7 +326,7 @@ fn a7_what_is_not_configured_is_refused_before_anything_is_started() {
         assert_eq!(ran.status, status, "{servers}: {}", ran.stderr);
         assert!(ran.stderr.contains(code), "{servers}: {}", ran.stderr);
     }
-    let none = format!("state_dir = {:?}\n", stage.desk.path(".agent-backplane"));
+    let none = format!("state_dir = {:?}\n", stage.desk.state(""));
     stage.desk.write("none.toml", none);
     let flags = [
         "run",

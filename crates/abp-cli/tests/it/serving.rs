@@ -31,13 +31,18 @@ fn the_lines_of_the_readme_are_answered_in_all_four_families() {
     let desk = Desk::new();
     let served = Served::start(&desk, &[]);
     let script = format!(
-        "set -e\nKEY=$(cat .agent-backplane/gateway.key); BASE={}\n{}",
+        "set -e\nKEY=$(abp keys show operator); BASE={}\n{}",
         served.base,
         curl_lines()
     );
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_abp"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", program.parent().unwrap().display());
     let ran = Command::new("bash")
         .args(["-c", &script])
         .current_dir(desk.path(""))
+        .env("HOME", desk.home())
+        .env("PATH", path)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
@@ -69,7 +74,7 @@ fn keys_and_budgets_survive_a_kill() {
         "slow.toml",
         format!(
             "state_dir = {:?}\n[upstreams.slow]\ndialect = \"openai\"\nbase_url = \"{}\"\nmodels = [\"slow\"]\n",
-            desk.path(".agent-backplane"),
+            desk.state(""),
             vendor.url("/v1")
         ),
     );
@@ -120,7 +125,7 @@ fn a_request_to_stop_lets_answers_end() {
         "slow.toml",
         format!(
             "state_dir = {:?}\n[upstreams.slow]\ndialect = \"openai\"\nbase_url = \"{}\"\nmodels = [\"slow\"]\n",
-            desk.path(".agent-backplane"),
+            desk.state(""),
             vendor.url("/v1")
         ),
     );
@@ -166,7 +171,7 @@ fn a6_a13_a15_b13_what_a_server_shows_of_itself() {
             "log_level = \"trace\"\nstate_dir = {:?}\n\
              [upstreams.unwell]\ndialect = \"openai\"\nbase_url = \"{}\"\napi_key_file = {:?}\nmodels = [\"unwell*\"]\n\
              [upstreams.gone]\ndialect = \"openai\"\nbase_url = \"{nobody}\"\napi_key_file = {:?}\nmodels = [\"gone*\"]\n",
-            desk.path(".agent-backplane"),
+            desk.state(""),
             vendor.url("/v1"),
             desk.path("vendor.key"),
             desk.path("vendor.key"),

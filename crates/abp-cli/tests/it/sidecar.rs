@@ -29,7 +29,7 @@ fn desk(script: &str, settings: &str) -> Desk {
     let (script, seen) = (desk.path("agent.sh"), desk.path("seen.json"));
     let config = format!(
         "state_dir = {state:?}\n[backends.agent]\ntype = \"sidecar\"\ncommand = \"sh\"\nargs = [{script:?}]\n{settings}\n[backends.agent.env]\nSEEN = {seen:?}\n",
-        state = desk.path(".agent-backplane"),
+        state = desk.state(""),
     );
     desk.write("operator.toml", config);
     desk

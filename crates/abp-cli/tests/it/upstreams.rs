@@ -319,7 +319,7 @@ fn the_doctor_looks_at_the_gateways_address_and_key() {
     let other = FakeVendor::start(Reply::json("{}")).unwrap();
     let (status, verdict, detail) = listen(&other.addr().to_string());
     assert_eq!((status, verdict.as_str()), (0, "warning"), "{detail}");
-    let key = desk.path(".agent-backplane/gateway.key");
+    let key = desk.state("gateway.key");
     assert_eq!(told(&[], "gateway key").1, "ok");
     std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (status, verdict, detail) = told(&[], "gateway key");

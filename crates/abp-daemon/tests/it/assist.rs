@@ -155,7 +155,7 @@ fn one_run_as_each_client_can_take_it() {
                 workspace.files,
                 workspace.changes.map(|one| one.files_changed)
             ),
-            (0, Some(1))
+            (Some(0), Some(1))
         );
         let stages = lab.dir.path().join("state/stages");
         let left = || std::fs::read_dir(&stages).map_or(0, Iterator::count);

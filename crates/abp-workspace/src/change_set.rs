@@ -8,31 +8,29 @@
 //! that the run replaced was deleted by it, so a name in that directory that the change set does not
 //! know was never staged.
 
+mod form;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use abp_core::PathChange;
 use abp_policy::host_execution_reason;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::changes::{Changes, differences};
+use crate::changes::{Changes, Difference, differences};
 use crate::content;
 use crate::diff::{DiffWriter, Side};
 use crate::dir::{Dir, path_of};
-use crate::document::{
-    EntryForm, MAX_DOCUMENT_BYTES, SourceForm, decode, decode_path, encode, encode_name, is_hash,
-    sha256,
-};
+use crate::document::MAX_DOCUMENT_BYTES;
 use crate::manifest::{Entry, FileKind, hex};
 use crate::merge;
 use crate::prepared::Baseline;
 use crate::quote::display_path;
 use crate::source::SourceIdentity;
 
-const WHAT: &str = "change set";
-const VERSION: u32 = 1;
 /// The most changed paths of a change set.
 const MAX_CHANGES: usize = 500_000;
 /// The most bytes of all images of one change set; later files have none, and where both sides
@@ -69,40 +67,6 @@ pub struct BeforeImage {
     pub sha256: [u8; 32],
     /// The content.
     pub bytes: Vec<u8>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChangeSetForm {
-    version: u32,
-    staged: bool,
-    source: SourceForm,
-    baseline_sha256: String,
-    final_sha256: String,
-    directories: Vec<DirectoryForm>,
-    changes: Vec<ChangeForm>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DirectoryForm {
-    path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
-    mode: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChangeForm {
-    path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    before: Option<EntryForm>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    after: Option<EntryForm>,
-    ignored: bool,
 }
 
 impl ChangedPath {
@@ -158,7 +122,7 @@ impl ChangeSet {
                 |entry: Option<&Entry>| entry.map_or(0, |entry| entry.target_bytes().len());
             difference.path().len() + target(difference.before) + target(difference.after)
         }))?;
-        let changed: BTreeSet<&[u8]> = differences.iter().map(|change| change.path()).collect();
+        let changed: BTreeSet<&[u8]> = differences.iter().map(Difference::path).collect();
         let mut directories = BTreeMap::new();
         for path in &changed {
             for above in ancestors(path) {
@@ -317,31 +281,7 @@ impl ChangeSet {
         Ok(writer.finish())
     }
 
-    /// The document in which the change set is stored.
-    ///
-    /// # Errors
-    /// Fails where it would be too large to be read again.
-    pub fn to_document(&self) -> Result<Vec<u8>, Error> {
-        encode(WHAT, &self.form())
-    }
-
-    /// Reads a stored document.
-    ///
-    /// # Errors
-    /// [`Error::Document`] where it is not exactly a document that [`Self::to_document`] makes.
-    pub fn from_document(document: &[u8]) -> Result<Self, Error> {
-        decode(WHAT, document, Self::from_form, Self::form)
-    }
-
-    /// The SHA-256 of the document, in lower-case hexadecimal.
-    ///
-    /// # Errors
-    /// As [`Self::to_document`].
-    pub fn sha256(&self) -> Result<String, Error> {
-        Ok(sha256(&self.to_document()?))
-    }
-
-    /// The place of a path in [`Self::changes`].
+    /// The change of a path.
     pub(crate) fn find(&self, path: &[u8]) -> Option<&ChangedPath> {
         let found = self
             .changes
@@ -360,9 +300,8 @@ impl ChangeSet {
             (_, None) => true,
             (_, Some(after)) if is_special(after) => false,
             (Some(_), Some(_)) => true,
-            (None, Some(after)) => {
-                !change.is_ignored && !(after.is_directory() && self.has_children(after))
-            }
+            (None, Some(_)) if change.is_ignored => false,
+            (None, Some(after)) => !after.is_directory() || !self.has_children(after),
         }
     }
 
@@ -383,82 +322,6 @@ impl ChangeSet {
         let mode = made.or_else(|| self.directories.get(path).copied());
         mode.unwrap_or(NEW_DIRECTORY_MODE) & 0o777
     }
-
-    fn form(&self) -> ChangeSetForm {
-        let directories = self.directories.iter().map(|(path, mode)| {
-            let (path, path_base64) = encode_name(path);
-            DirectoryForm {
-                path,
-                path_base64,
-                mode: *mode,
-            }
-        });
-        let changes = self.changes.iter().map(|change| {
-            let (path, path_base64) = encode_name(change.path_bytes());
-            ChangeForm {
-                path,
-                path_base64,
-                before: change.before.as_ref().map(EntryForm::of),
-                after: change.after.as_ref().map(EntryForm::of),
-                ignored: change.is_ignored,
-            }
-        });
-        ChangeSetForm {
-            version: VERSION,
-            staged: self.is_staged,
-            source: SourceForm::of(&self.source),
-            baseline_sha256: self.baseline_sha256.clone(),
-            final_sha256: self.final_sha256.clone(),
-            directories: directories.collect(),
-            changes: changes.collect(),
-        }
-    }
-
-    fn from_form(form: ChangeSetForm) -> Result<Self, String> {
-        if form.version != VERSION {
-            return Err(format!("version {} is unknown", form.version));
-        }
-        if !is_hash(&form.baseline_sha256) || !is_hash(&form.final_sha256) {
-            return Err("a manifest has no SHA-256".to_owned());
-        }
-        let mut directories = BTreeMap::new();
-        for directory in form.directories {
-            let path = decode_path(&directory.path, directory.path_base64.as_deref())?;
-            directories.insert(path, directory.mode);
-        }
-        let mut changes: Vec<ChangedPath> = Vec::new();
-        for change in form.changes {
-            let path = decode_path(&change.path, change.path_base64.as_deref())?;
-            let entry = |form: Option<EntryForm>| form.map(|form| form.entry(&path)).transpose();
-            let change = ChangedPath {
-                before: entry(change.before)?,
-                after: entry(change.after)?,
-                is_ignored: change.ignored,
-            };
-            check_change(&change, changes.last())?;
-            changes.push(change);
-        }
-        Ok(Self {
-            is_staged: form.staged,
-            source: form.source.identity()?,
-            baseline_sha256: form.baseline_sha256,
-            final_sha256: form.final_sha256,
-            directories,
-            changes,
-        })
-    }
-}
-
-/// Refuses changes that no run makes.
-fn check_change(change: &ChangedPath, last: Option<&ChangedPath>) -> Result<(), String> {
-    if last.is_some_and(|last| last.path_bytes() >= change.path_bytes()) {
-        return Err("the changes are not sorted".to_owned());
-    }
-    let is_new = change.before.is_none() && change.after.is_some();
-    if change.before == change.after || (change.is_ignored && !is_new) {
-        return Err("a change is impossible".to_owned());
-    }
-    Ok(())
 }
 
 /// Bounds the document by the names in it: each byte of a name takes at most six in JSON and four

@@ -81,7 +81,9 @@ impl Committer<'_> {
     /// file can take the place of a directory and the other way round. Modes of directories come
     /// last, since they may take the right to write away, or first, where they give it.
     pub(crate) fn roll_forward(&self) -> Result<(), Stop> {
-        self.each(|step| step.widens_directory(), Self::change_mode)?;
+        for step in self.steps.iter().filter(|step| step.widens_directory()) {
+            self.change_mode(step)?;
+        }
         for (number, step) in self.steps.iter().enumerate().rev() {
             self.take_away(number, step)?;
         }
@@ -128,15 +130,6 @@ impl Committer<'_> {
             Some(holding) => holding.dir.sync().map_err(root),
             None => Ok(()),
         }
-    }
-
-    fn each(
-        &self,
-        wanted: impl Fn(&JournalStep) -> bool,
-        act: impl Fn(&Self, &JournalStep) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        let mut steps = self.steps.iter().filter(|step| wanted(step));
-        steps.try_for_each(|step| act(self, step))
     }
 
     /// The entry at a step's path, as far as it can be one of its images. A path behind a file, a

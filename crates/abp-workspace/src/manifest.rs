@@ -131,6 +131,13 @@ impl Entry {
         }
     }
 
+    /// The same file at another path.
+    #[cfg(test)]
+    pub(crate) fn at(mut self, path: &[u8]) -> Self {
+        self.path = path.to_vec();
+        self
+    }
+
     /// The same file with other permission bits.
     pub(crate) fn with_mode(mut self, mode: u32) -> Self {
         self.mode = mode & 0o7777;

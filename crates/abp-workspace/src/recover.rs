@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use crate::Error;
 use crate::application::{claim, recovery_needed};
-use crate::commit::{Committer, Stop};
+use crate::commit::{Committer, Stop, stopped};
+use crate::dir::path_of;
 use crate::holding::Holding;
-use crate::journal::{ApplyJournal, ApplyPhase};
+use crate::journal::{ApplyJournal, ApplyPhase, Operation};
 use crate::rollback::Rollback;
 
 /// The end of an interrupted application.
@@ -45,11 +46,18 @@ pub fn recover(journal: &ApplyJournal) -> Result<Recovered, Error> {
     let recovered = match journal.phase {
         ApplyPhase::Preparing => Recovered::NothingWritten,
         ApplyPhase::Finished => Recovered::Applied,
-        ApplyPhase::Committing => finish(&Committer {
-            source: &source,
-            holding: holding.as_ref(),
-            steps: &journal.steps,
-        })?,
+        ApplyPhase::Committing => {
+            let committer = Committer {
+                source: &source,
+                holding: holding.as_ref(),
+                steps: &journal.steps,
+            };
+            if holding.is_some() {
+                finish(&committer)?
+            } else {
+                tell_end(&committer)?
+            }
+        }
     };
     if let Some(holding) = &holding {
         holding.remove(&source)?;
@@ -71,5 +79,35 @@ fn finish(committer: &Committer<'_>) -> Result<Recovered, Error> {
         }
     }
     let saves = Rollback::run(committer).map_err(recovery_needed)?;
+    Ok(Recovered::RolledBack { saves })
+}
+
+/// Tells the end of an application that is over: the holding directory goes last, so its absence
+/// means that an earlier recovery came to the end, and only its caller did not hear of it. Later
+/// changes of the user must not undo anything then.
+fn tell_end(committer: &Committer<'_>) -> Result<Recovered, Error> {
+    let (mut applied, mut undone, mut saves) = (Vec::new(), false, Vec::new());
+    for step in committer.steps {
+        // A directory that was to be removed may have stayed with other files in it.
+        if step.operation() == Some(Operation::RemoveDirectory) {
+            continue;
+        }
+        let at_path = committer.at_path(step);
+        let at_path = at_path.map_err(|error| recovery_needed(stopped(step, error)))?;
+        let path = path_of(&step.path).to_owned();
+        if at_path == step.after {
+            applied.push(path);
+        } else if at_path == step.before {
+            undone = true;
+        } else {
+            saves.push(path);
+        }
+    }
+    if !undone {
+        return Ok(Recovered::Applied);
+    }
+    // Both at once only where the holding directory was removed by other hands.
+    saves.append(&mut applied);
+    saves.sort_unstable();
     Ok(Recovered::RolledBack { saves })
 }

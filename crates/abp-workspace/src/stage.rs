@@ -272,8 +272,11 @@ pub(crate) fn list(stages_dir: &Path) -> Result<Vec<StageInfo>, Error> {
     Ok(stages.into_iter().filter_map(describe).collect())
 }
 
+/// A run, and the name of its stage.
+type StageName = (Uuid, String);
+
 /// The names of all stages, in the directory that holds them.
-fn list_names(stages_dir: &Path) -> Result<Option<(Dir, Vec<(Uuid, String)>)>, Error> {
+fn list_names(stages_dir: &Path) -> Result<Option<(Dir, Vec<StageName>)>, Error> {
     let failed = |error: Errno| stages_error(stages_dir, error.into());
     let parent = match Dir::open_operator_path(stages_dir) {
         Err(Errno::NOENT) => return Ok(None),

@@ -120,7 +120,7 @@ fn d9_no_change_can_be_hidden() {
             build(
                 root,
                 &[(".agent-backplane/x", ""), ("d/.agent-backplane/x", "")],
-            )
+            );
         },
         "?? .agent-backplane\n?? d/.agent-backplane\n",
     );

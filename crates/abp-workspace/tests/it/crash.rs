@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use abp_testkit::skip;
 use abp_workspace::{
-    Application, ApplyJournal, ApplyPhase, BeforeImage, ChangeSet, Recovered, recover,
+    Application, ApplyJournal, ApplyPhase, BeforeImage, ChangeSet, Error, Recovered, recover,
 };
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, build, chmod, image_of, snapshot, stored_change_set};
 
 const CHILD: &str = "ABP_TEST_CRASH_CHILD";
+const CHILD_ARGUMENTS: [&str; 3] = ["--exact", "crash::child", "--nocapture"];
 const KILLS: u64 = 200;
 const SAVE: &str = "a save of the user\n";
 
@@ -77,12 +79,33 @@ impl Scene {
         }
     }
 
+    fn command(&self, task: &str, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env(CHILD, format!("{task} {}", self.desk.display()));
+        command
+    }
+
+    /// A child that applies under a tracer, which does something to one of its calls.
+    fn traced(&self, call: &str, injected: &str) -> Command {
+        let mut command = self.command("apply", Path::new("strace"));
+        command
+            .args(["-f", "--quiet=all", "-o", "/dev/null", "-e"])
+            .arg(format!("trace={call}"))
+            .arg("-e")
+            .arg(format!("inject={call}:{injected}"))
+            .arg(own_program())
+            .args(CHILD_ARGUMENTS)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
     /// Starts a child and waits until it is about to begin. Its output stays open for as long as the
     /// reader does.
     fn start(&self, task: &str) -> (Child, BufReader<ChildStdout>) {
-        let mut child = Command::new(std::env::current_exe().expect("own program"))
-            .args(["--exact", "crash::child", "--nocapture"])
-            .env(CHILD, format!("{task} {}", self.desk.display()))
+        let mut child = self
+            .command(task, &own_program())
+            .args(CHILD_ARGUMENTS)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -91,6 +114,15 @@ impl Scene {
         let mut lines = output.by_ref().lines().map_while(Result::ok);
         assert!(lines.any(|line| line.ends_with("ready")), "child is ready");
         (child, output)
+    }
+
+    /// Kills the child of a tracer, which would go on without it.
+    fn kill_traced(&self) {
+        let pid = fs::read_to_string(self.desk.join("pid")).expect("pid");
+        let pid = rustix::process::Pid::from_raw(pid.parse().expect("a number"));
+        let killed =
+            rustix::process::kill_process(pid.expect("a process"), rustix::process::Signal::KILL);
+        killed.expect("killed");
     }
 
     fn journal(&self) -> Option<ApplyJournal> {
@@ -118,6 +150,10 @@ impl Scene {
         );
         found == after
     }
+}
+
+fn own_program() -> PathBuf {
+    std::env::current_exe().expect("own program")
 }
 
 fn build_source(root: &Path) {
@@ -186,6 +222,7 @@ fn child() {
     };
     let (task, desk) = order.split_once(' ').expect("a task and a directory");
     let desk = Path::new(desk);
+    fs::write(desk.join("pid"), std::process::id().to_string()).expect("pid");
     println!("ready");
     match task {
         "apply" => apply(desk),
@@ -429,4 +466,97 @@ fn a_save_during_an_application_is_never_lost() {
         rolled_back += u32::from(!is_applied);
     }
     println!("{rolled_back} of 60 rolled back");
+}
+
+/// Every call that changes a name or a mode is the last one once. The first call that no child makes
+/// any more ends the row.
+#[test]
+fn an_application_killed_before_any_single_call_is_whole_after_recovery() {
+    let scene = Scene::new();
+    for (call, step) in [
+        ("renameat", 1),
+        ("renameat2", 1),
+        ("mkdirat", 1),
+        ("fchmod", 4),
+        ("unlinkat", 5),
+    ] {
+        let mut number = 1;
+        loop {
+            scene.reset();
+            let case = format!("{call} {number}");
+            let injected = format!("signal=KILL:when={number}");
+            let status = scene.traced(call, &injected).status();
+            let Some(status) = status.ok().filter(|status| status.code() != Some(1)) else {
+                return skip(
+                    "an_application_killed_before_any_single_call_is_whole_after_recovery",
+                    "strace cannot be run",
+                );
+            };
+            if status.success() {
+                break;
+            }
+            let saved = (number % 2 == 0).then_some("edited/7");
+            if let Some(path) = saved {
+                fs::write(scene.fixture.source().join(path), SAVE).expect("saved");
+            }
+            let journal = scene.journal();
+            let expected = match journal.as_ref().map(ApplyJournal::phase) {
+                None => scene.desk.join("done").exists(),
+                Some(ApplyPhase::Preparing) => false,
+                Some(ApplyPhase::Committing) => saved.is_none(),
+                Some(_) => true,
+            };
+            if let Some(journal) = journal {
+                recover(&journal).expect(&case);
+            }
+            assert_eq!(scene.check(&case, saved), expected, "{case}");
+            number += step;
+        }
+        assert!(number > 1, "{call} is never made");
+    }
+}
+
+/// The user saves while one exchange of names is under way, which therefore displaces the save, and
+/// the process may be killed before it looks.
+#[test]
+fn a_save_that_an_exchange_displaces_comes_back() {
+    let scene = Scene::new();
+    let mut edited: Vec<String> = (0..12).map(|number| format!("edited/{number}")).collect();
+    edited.sort();
+    // Two new names come first, then the exchanges of the edited files.
+    let exchanges = edited.iter().zip(3..).step_by(3);
+    for ((saved, number), is_killed) in
+        exchanges.flat_map(|exchange| [(exchange, false), (exchange, true)])
+    {
+        scene.reset();
+        let case = format!("exchange of {saved}, killed {is_killed}");
+        let delays = format!("delay_enter=200ms:delay_exit=200ms:when={number}");
+        let Ok(mut child) = scene.traced("renameat2", &delays).spawn() else {
+            return skip(
+                "a_save_that_an_exchange_displaces_comes_back",
+                "strace cannot be run",
+            );
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while scene.journal().map(|journal| journal.phase()) != Some(ApplyPhase::Committing) {
+            assert!(Instant::now() < deadline, "{case}: strace cannot trace");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(60));
+        fs::write(scene.fixture.source().join(saved), SAVE).expect("saved");
+        if is_killed {
+            std::thread::sleep(Duration::from_millis(240));
+            scene.kill_traced();
+        }
+        child.wait().expect("reaped");
+        let journal = scene.journal().expect("journal");
+        let recovered = loop {
+            match recover(&journal) {
+                Err(Error::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
+                recovered => break recovered.expect(&case),
+            }
+        };
+        assert!(matches!(recovered, Recovered::RolledBack { .. }), "{case}");
+        assert!(!scene.check(&case, Some(saved)), "{case}");
+    }
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use abp_core::{PolicyProfile, WorkspaceMode, WorkspaceSpec};
 use abp_glob::GlobList;
@@ -241,4 +242,25 @@ pub(crate) fn tool_read(
     let resolved = workspace.resolve(path)?;
     let approved = engine.approve_read(&resolved).expect("approved");
     workspace.read(&approved, max_bytes)
+}
+
+/// A small file system of its own.
+pub(crate) struct Mount(PathBuf);
+
+impl Mount {
+    pub(crate) fn new(path: &Path, options: &str) -> Option<Self> {
+        fs::create_dir_all(path).expect("directory");
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(path);
+        let output = mount.output().ok()?;
+        output.status.success().then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(&self.0).output());
+    }
 }

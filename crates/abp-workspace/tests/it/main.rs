@@ -4,7 +4,11 @@
 //! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
 
 #[cfg(test)]
+mod application;
+#[cfg(test)]
 mod apply;
+#[cfg(test)]
+mod apply_random;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
@@ -16,6 +20,8 @@ mod git_apply;
 #[cfg(test)]
 mod git_baseline;
 #[cfg(test)]
+mod hidden;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod lifecycle;
@@ -23,6 +29,8 @@ mod lifecycle;
 mod merge;
 #[cfg(test)]
 mod notes;
+#[cfg(test)]
+mod recovery;
 #[cfg(test)]
 mod staging;
 #[cfg(test)]

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use abp_testkit::skip;
 use abp_workspace::{Error, WorkspaceManager};
 use rustix::fs::XattrFlags;
 
-use crate::fixture::{Fixture, build};
+use crate::fixture::{Fixture, Mount, build};
 
 fn notes(fixture: &Fixture) -> Vec<(String, String)> {
     let workspace = fixture.prepare();
@@ -108,27 +106,6 @@ fn d26_attributes_and_owners_are_left_behind_and_noted() {
     let mut names = [0_u8; 64];
     let length = rustix::fs::listxattr(workspace.root().join("b"), &mut names).expect("list");
     assert!(!names[..length].starts_with(b"user.note"), "D26");
-}
-
-/// A small file system of its own.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn new(path: &Path, options: &str) -> Option<Self> {
-        fs::create_dir(path).expect("directory");
-        let mut mount = Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(path);
-        let output = mount.output().ok()?;
-        output.status.success().then(|| Self(path.to_owned()))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("--lazy").arg(&self.0).output());
-    }
 }
 
 #[test]

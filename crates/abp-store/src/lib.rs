@@ -8,12 +8,17 @@
 //! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
 //! - A process that ends without that leaves an [unfinished](StoreReader::unfinished) run; exactly one other
 //!   process can [adopt](Store::adopt) it and give it its receipt.
+//! - [`Store::keep_change_set`] stores the changes of a run until they are decided;
+//!   [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source, and
+//!   every decision is an entry of the log.
 //! - [`Store::exchange_log`] records a gateway's exchanges, which are too many for a row and a signature
 //!   each. They are sealed many at a time, and each is still [found](StoreReader::exchange) and proven.
 //! - Beside them are a gateway's [keys](Store::add_key) and [accounts](Store::reserve), the
 //!   [answers](Store::keep_answer) its callers come back to, and the [reasoning](Store::keep_reasoning)
 //!   its vendors want back.
 //! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
+//! - [`ReceiptJudge`] says whether a file is proven by the log to be a run's receipt.
+//! - [`Store::open_existing`] and [`StoreReader::open_existing`] create nothing where there is no store.
 //!
 //! # What is promised
 //!
@@ -25,9 +30,12 @@
 //! - Every commit that adds to the log signs it. What was edited, cut or reordered since is found by
 //!   [`Store::verify`](StoreReader::verify); that the whole directory was replaced by an older copy of
 //!   itself only with a checkpoint that was kept elsewhere.
-//! - What only the disk damaged is found in receipts, log entries and the structure of the database,
-//!   and the rest stays readable. A damaged page takes all rows on it along, and a changed event shows
-//!   only against the digest in its receipt.
+//! - The log covers every row of a run from its start, the stored order, the outcome, every event of a
+//!   run that ended, its change set and every decision about it. Runs of older releases are covered as
+//!   far as their entries go, and [`StoreReport::coverage`] says how far that is.
+//! - What the disk damaged is found as well, and the rest stays readable. A damaged page takes all rows
+//!   on it along.
+//! - The state directory is the owner's alone: any other is refused.
 //!
 //! - However many processes reserve at once, what was spent and what is reserved never add up to more
 //!   than a key may spend. What a process had reserved when it ended counts as spent.

@@ -5,6 +5,18 @@ import { withoutSecrets } from './redact.js';
 
 export const CONTRACT_VERSION = 'abp/v0.1';
 
+/** Kinds of events that only the host sends; it ends a run in which a sidecar sends one. */
+const HOST_ONLY_KINDS = new Set([
+  'run_started',
+  'run_completed',
+  'permission_requested',
+  'permission_resolved',
+  'adapted',
+]);
+/** The lines around the instructions that ABP puts at the end of a task. */
+const INSTRUCTIONS_BEGIN = '<abp-instructions>';
+const INSTRUCTIONS_END = '</abp-instructions>';
+
 /** Thrown by a handler that cannot do its work; the code is one of docs/error_codes.md. */
 export class Failure extends Error {
   constructor(code, message) {
@@ -27,14 +39,33 @@ export class RunContext {
   #started = performance.now();
   #ended = false;
 
-  constructor(runId, outbox, mcp = null) {
+  constructor(runId, outbox, order) {
     this.runId = runId;
     /**
      * The run's MCP servers as one, over Streamable HTTP: `{url, headers}`, to be sent with every
      * request; `null` where the order asks for none. The key in it is a secret.
      */
-    this.mcp = mcp;
+    this.mcp = mcpOf(order);
+    /** What is to be done, with ABP's instructions at its end. A model is given all of it. */
+    this.task = order.task ?? '';
+    /**
+     * What ABP adds for capabilities that the sidecar does not have:
+     * `[{capability, strategy, instruction}]`.
+     */
+    this.emulation = emulationOf(order);
     this.#outbox = outbox;
+  }
+
+  /** The texts that ABP adds to the task, for agents that want them apart from it. */
+  get instructions() {
+    return this.emulation.map(({ instruction }) => instruction);
+  }
+
+  /** The task without ABP's instructions. */
+  get ownTask() {
+    const begin = this.task.lastIndexOf(`\n\n${INSTRUCTIONS_BEGIN}\n`);
+    const added = this.emulation.length > 0 && this.task.endsWith(`\n${INSTRUCTIONS_END}`);
+    return added && begin >= 0 ? this.task.slice(0, begin) : this.task;
   }
 
   /** Aborted when the run is to end; the reason's message is the host's. */
@@ -44,9 +75,12 @@ export class RunContext {
 
   /**
    * Sends an event. Await it: the promise waits while the host is slow. Throws once the run is
-   * cancelled, and after its end.
+   * cancelled, after its end, and for kinds that only the host sends.
    */
   async emit(kind, fields = {}, ext = undefined) {
+    if (HOST_ONLY_KINDS.has(kind)) {
+      throw new TypeError(`events of the kind ${kind} are sent by the host alone`);
+    }
     this.signal.throwIfAborted();
     if (this.#ended) throw new Error('the run is over');
     const event = { ts: new Date().toISOString(), type: kind, ...withoutSecrets(kind, fields) };
@@ -82,6 +116,12 @@ export class RunContext {
     this.#outbox.put(line);
   }
 
+  /** Names the capabilities whose instructions the handler was given. */
+  #acknowledged() {
+    if (this.emulation.length === 0) return {};
+    return { emulation: this.emulation.map(({ capability }) => capability) };
+  }
+
   receipt(order, identity) {
     const durationMs = Math.floor(performance.now() - this.#started);
     return {
@@ -100,13 +140,27 @@ export class RunContext {
       // The host verifies the workspace; a sidecar has nothing to vouch for.
       verification: { harness_ok: false },
       outcome: this.signal.aborted ? 'partial' : 'complete',
+      ...this.#acknowledged(),
     };
   }
 }
 
 /** Where a run's MCP servers are; an order of an older host says only that it wants some. */
-export function mcpOf(order) {
-  const vendor = order.config?.vendor ?? {};
-  const found = vendor.abp?.mcp ?? vendor['abp.mcp'] ?? null;
+function mcpOf(order) {
+  const found = settingOf(order, 'mcp');
   return typeof found === 'object' && !Array.isArray(found) ? found : null;
+}
+
+/** What ABP adds to the task; nothing where the host does not say so in the form we know. */
+function emulationOf(order) {
+  const found = settingOf(order, 'emulation');
+  if (!Array.isArray(found)) return [];
+  const isText = (value) => typeof value === 'string';
+  return found.filter((entry) => isText(entry?.capability) && isText(entry?.instruction));
+}
+
+/** One of ABP's own settings. */
+function settingOf(order, name) {
+  const vendor = order.config?.vendor ?? {};
+  return vendor.abp?.[name] ?? vendor[`abp.${name}`] ?? null;
 }

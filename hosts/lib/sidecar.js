@@ -4,7 +4,7 @@
 //
 //   const sidecar = hello({ id: 'my-agent' }, { streaming: 'native' });
 //   sidecar.serve(async (order, ctx) => {
-//     await ctx.emit('assistant_message', { text: `You asked: ${order.task}` });
+//     await ctx.emit('assistant_message', { text: `You asked: ${ctx.task}` });
 //     await ctx.reportUsage({ input_tokens: 3, output_tokens: 4 });
 //   });
 //
@@ -20,7 +20,7 @@ import { createWriteStream, writeSync } from 'node:fs';
 
 import { LineSplitter, ProtocolError, decode, encode } from './frames.js';
 import { redact } from './redact.js';
-import { CONTRACT_VERSION, Failure, RunContext, mcpOf } from './run.js';
+import { CONTRACT_VERSION, Failure, RunContext } from './run.js';
 
 export { Cancelled, Failure } from './run.js';
 
@@ -121,7 +121,7 @@ class Sidecar {
       this.#outbox.put(fatal(id, error, 'PROTOCOL_UNEXPECTED_MESSAGE'));
       return;
     }
-    this.#work = { run: new RunContext(id, this.#outbox, mcpOf(order)), order };
+    this.#work = { run: new RunContext(id, this.#outbox, order), order };
     if (this.#handler !== null) this.#carryOut(this.#work);
   }
 

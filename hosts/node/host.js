@@ -26,7 +26,9 @@ const INSTRUCTIONS = [
 
 async function run(order, ctx) {
   const agent = new Agent(ctx, guardFor(order));
-  const task = order.task.trim();
+  const task = ctx.ownTask.trim();
+  // A model would be given `ctx.task`, which has the instructions in it.
+  for (const instruction of ctx.instructions) await agent.say(`I was told: ${instruction}`);
   for (const [name, args] of parse(task)) await agent[name](...args);
   const said = agent.said.join('');
   await ctx.emit('assistant_message', { text: said });

@@ -3,7 +3,7 @@
     import abp_sidecar
 
     def run(order, ctx):
-        ctx.emit("assistant_message", text="You asked: " + order["task"])
+        ctx.emit("assistant_message", text="You asked: " + ctx.task)
         ctx.report_usage(input_tokens=3, output_tokens=4)
 
     sidecar = abp_sidecar.hello({"id": "my-agent"}, {"streaming": "native"})
@@ -35,6 +35,12 @@ MAX_ERROR_CHARS = 4096
 OUTBOX_BYTES = 1024 * 1024
 #: How long a handler may take to end after the host has gone; a host waits two seconds.
 EXIT_GRACE_SECONDS = 1.0
+#: Kinds of events that only the host sends; it ends a run in which a sidecar sends one.
+HOST_ONLY_KINDS = frozenset(
+    ("run_started", "run_completed", "permission_requested", "permission_resolved", "adapted")
+)
+#: The lines around the instructions that ABP puts at the end of a task.
+INSTRUCTIONS_BEGIN, INSTRUCTIONS_END = "<abp-instructions>", "</abp-instructions>"
 
 
 class Failure(Exception):
@@ -85,11 +91,16 @@ class CancelSignal:
 class RunContext:
     """What a handler is given besides the order: its way to the host."""
 
-    def __init__(self, run_id, outbox, mcp=None):
+    def __init__(self, run_id, outbox, order):
         self.run_id = run_id
         #: The run's MCP servers as one, over Streamable HTTP: `{"url": …, "headers": {…}}`, to be sent
         #: with every request; `None` where the order asks for none. The key in it is a secret.
-        self.mcp = mcp
+        self.mcp = _mcp(order)
+        #: What is to be done, with ABP's instructions at its end. A model is given all of it.
+        self.task = order.get("task", "")
+        #: What ABP adds for capabilities that the sidecar does not have:
+        #: `[{"capability": …, "strategy": {…}, "instruction": …}]`.
+        self.emulation = _emulation(order)
         self.cancel = CancelSignal()
         self._outbox = outbox
         self._usage = {}
@@ -100,11 +111,26 @@ class RunContext:
         self._lock = threading.Lock()
         self._ended = False
 
+    @property
+    def instructions(self):
+        """The texts that ABP adds to the task, for agents that want them apart from it."""
+        return [entry["instruction"] for entry in self.emulation]
+
+    @property
+    def own_task(self):
+        """The task without ABP's instructions."""
+        before, begin, _ = self.task.rpartition("\n\n" + INSTRUCTIONS_BEGIN + "\n")
+        is_added = self.emulation and begin and self.task.endswith("\n" + INSTRUCTIONS_END)
+        return before if is_added else self.task
+
     def emit(self, kind, *, ext=None, **fields):
         """Sends an event; waits while the host is slow.
 
-        Raises `Cancelled` once the run is cancelled, and `RuntimeError` after its end.
+        Raises `Cancelled` once the run is cancelled, `RuntimeError` after its end, and `ValueError`
+        for kinds that only the host sends.
         """
+        if kind in HOST_ONLY_KINDS:
+            raise ValueError(f"events of the kind {kind} are sent by the host alone")
         self.cancel.raise_if_set()
         event = {"ts": _timestamp(datetime.now(timezone.utc)), "type": kind}
         event.update(_without_secrets(kind, fields))
@@ -158,7 +184,14 @@ class RunContext:
             # The host verifies the workspace; a sidecar has nothing to vouch for.
             "verification": {"harness_ok": False},
             "outcome": "partial" if self.cancel.is_set() else "complete",
+            **self._acknowledged(),
         }
+
+    def _acknowledged(self):
+        """Names the capabilities whose instructions the handler was given."""
+        if not self.emulation:
+            return {}
+        return {"emulation": [entry["capability"] for entry in self.emulation]}
 
 
 def hello(backend, capabilities, mode="mapped"):
@@ -253,7 +286,7 @@ class Sidecar:
             raise ProtocolError("a run frame without an id or a work order")
         with self._changed:
             if self._work is None:
-                self._work = RunContext(run_id, self._outbox, _mcp(order)), order
+                self._work = RunContext(run_id, self._outbox, order), order
                 self._changed.notify_all()
                 return
             current = self._work[0].run_id
@@ -335,11 +368,28 @@ class _Outbox:
 
 def _mcp(order):
     """Where the run's MCP servers are; an order of an older host says only that it wants some."""
+    found = _setting(order, "mcp")
+    return found if isinstance(found, dict) else None
+
+
+def _emulation(order):
+    """What ABP adds to the task; nothing where the host does not say so in the form we know."""
+    found = _setting(order, "emulation")
+    if not isinstance(found, list):
+        return []
+    known = ("capability", "instruction")
+    is_entry = lambda entry: isinstance(entry, dict) and all(
+        isinstance(entry.get(member), str) for member in known
+    )
+    return [entry for entry in found if is_entry(entry)]
+
+
+def _setting(order, name):
+    """One of ABP's own settings."""
     vendor = (order.get("config") or {}).get("vendor") or {}
     settings = vendor.get("abp")
-    nested = settings.get("mcp") if isinstance(settings, dict) else None
-    found = vendor.get("abp.mcp") if nested is None else nested
-    return found if isinstance(found, dict) else None
+    nested = settings.get(name) if isinstance(settings, dict) else None
+    return vendor.get("abp." + name) if nested is None else nested
 
 
 def _claim_stdio():

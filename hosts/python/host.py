@@ -30,7 +30,10 @@ def run(order, ctx):
     except ValueError as problem:
         raise abp_sidecar.Failure("POLICY_INVALID", str(problem)) from problem
     agent = Agent(ctx, guard)
-    task = order["task"].strip()
+    task = ctx.own_task.strip()
+    # A model would be given `ctx.task`, which has the instructions in it.
+    for instruction in ctx.instructions:
+        agent.say(f"I was told: {instruction}")
     for name, arguments in parse(task):
         getattr(agent, name)(*arguments)
     ctx.emit("assistant_message", text="".join(agent.said))

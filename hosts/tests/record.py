@@ -75,6 +75,18 @@ def denied(peer):
     peer.until("final")
 
 
+def emulated(peer):
+    instruction = "Think step by step before answering."
+    entry = {
+        "capability": "extended_thinking",
+        "strategy": {"type": "system_prompt_injection", "prompt": instruction},
+        "instruction": instruction,
+    }
+    task = f"count 1\n\n<abp-instructions>\n[extended_thinking] {instruction}\n</abp-instructions>"
+    peer.send(run_frame(task, config={"vendor": {"abp": {"emulation": [entry]}}}))
+    peer.until("final")
+
+
 def cancel(peer):
     peer.send(run_frame("wait 60"))
     wait_for_delta(peer, "I wait")
@@ -128,6 +140,7 @@ SCENARIOS = {
     "handshake": (EXAMPLES, nothing),
     "complete": (EXAMPLES, complete),
     "denied": (EXAMPLES, denied),
+    "emulated": (EXAMPLES, emulated),
     "cancel": (EXAMPLES, cancel),
     "disconnect": (EXAMPLES, disconnect),
     "heartbeat": (EXAMPLES, heartbeat),

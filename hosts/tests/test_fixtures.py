@@ -15,6 +15,14 @@ FIXTURES = os.path.join(os.path.dirname(HOSTS), "fixtures", "sidecar")
 #: Seconds to wait for what should not come, and for what should.
 SHORT, LONG = 0.3, 3
 
+HOSTS_OWN = (
+    "run_started",
+    "run_completed",
+    "permission_requested",
+    "permission_resolved",
+    "adapted",
+)
+
 
 class Broken(Exception):
     """Says which rule was broken."""
@@ -62,6 +70,8 @@ def check_run(peer):
         ended = frame["t"] == "final"
         if frame["t"] == "event" and not is_complete(frame["event"]):
             raise Broken("valid-frames")
+        if frame["t"] == "event" and frame["event"]["type"] in HOSTS_OWN:
+            raise Broken("own-kinds")
 
 
 def is_complete(event):

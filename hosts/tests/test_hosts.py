@@ -251,6 +251,32 @@ class Cases:
             [event], _ = self.do(peer, "servers", config={"vendor": vendor})
             self.assertEqual(event["text"], expected, vendor)
 
+    def test_a_handler_is_given_the_instructions_that_abp_adds(self):
+        peer = self.start(ODD)
+        block = "\n\n<abp-instructions>\n[a] One.\n[b] Two.\n</abp-instructions>"
+        entries = [
+            {"capability": "a", "strategy": {"type": "x"}, "instruction": "One."},
+            {"capability": "b", "strategy": {"type": "y"}, "instruction": "Two."},
+        ]
+        for vendor in ({"abp": {"emulation": entries}}, {"abp": 1, "abp.emulation": entries}):
+            events, final = self.do(peer, "instructed" + block, config={"vendor": vendor})
+            texts = [event["text"] for event in events]
+            self.assertEqual(texts, ["instructed" + block, "One.|Two."])
+            self.assertEqual(final["receipt"]["emulation"], ["a", "b"])
+        # Nothing was added, so nothing is taken away and nothing acknowledged.
+        for vendor in ({}, {"abp": {"emulation": "odd"}}, {"abp": {"emulation": [1, {}]}}):
+            events, final = self.do(peer, "instructed", config={"vendor": vendor})
+            self.assertEqual([event["text"] for event in events], ["instructed", ""])
+            self.assertNotIn("emulation", final["receipt"])
+
+    def test_a_sidecar_does_not_speak_for_the_host(self):
+        events, _ = self.do(self.start(ODD), "speak_for_host")
+        self.assertEqual({event["type"] for event in events}, {"assistant_delta"})
+        said = sorted(event["text"] for event in events)
+        kinds = "adapted permission_requested permission_resolved run_completed run_started"
+        expected = [f"events of the kind {kind} are sent by the host alone" for kind in kinds.split()]
+        self.assertEqual(said, expected)
+
     def test_nothing_follows_the_end(self):
         peer = self.start(ODD)
         self.do(peer, "late")

@@ -11,6 +11,11 @@ use serde_json::Value;
 
 use crate::output::Output;
 
+/// What stands between a task and ABP's instructions.
+const INSTRUCTIONS_BEGIN: &str = "\n\n<abp-instructions>\n";
+/// What ends ABP's instructions.
+const INSTRUCTIONS_END: &str = "\n</abp-instructions>";
+
 /// A run under way.
 #[derive(Debug)]
 pub struct Run {
@@ -106,11 +111,47 @@ impl Run {
         &self.order
     }
 
+    /// The instructions that ABP adds to the task, with the capability that each stands in for. They
+    /// are in the order's task already; this is for agents that want them apart from it.
+    #[must_use]
+    pub fn instructions(&self) -> Vec<(&str, &str)> {
+        let entries = self.order.config.abp_setting("emulation");
+        let entries = entries.and_then(Value::as_array).into_iter().flatten();
+        entries
+            .filter_map(|entry| {
+                let capability = entry.get("capability")?.as_str()?;
+                Some((capability, entry.get("instruction")?.as_str()?))
+            })
+            .collect()
+    }
+
+    /// The task without ABP's instructions.
+    #[must_use]
+    pub fn own_task(&self) -> &str {
+        let task = self.order.task.as_str();
+        let is_added = !self.instructions().is_empty() && task.ends_with(INSTRUCTIONS_END);
+        match task.rfind(INSTRUCTIONS_BEGIN).filter(|_| is_added) {
+            Some(begin) => task.get(..begin).unwrap_or(task),
+            None => task,
+        }
+    }
+
     /// Tells the host that something happened.
     ///
     /// # Errors
-    /// Fails when the run was cancelled, or the host is gone: the handler should return.
+    /// Fails when the run was cancelled, or the host is gone: the handler should return. Fails also
+    /// for kinds of events that only the host sends.
     pub fn emit(&self, kind: AgentEventKind) -> Result<(), Failure> {
+        if kind.is_host_only() {
+            let message = format!(
+                "events of the kind {} are sent by the host alone",
+                kind.name()
+            );
+            return Err(Failure::failed(
+                ErrorCode::ProtocolUnexpectedMessage,
+                message,
+            ));
+        }
         if self.cancelled().is_some() {
             return Err(Failure::Cancelled(Box::default()));
         }

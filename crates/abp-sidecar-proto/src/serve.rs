@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use abp_core::{BackendIdentity, Outcome, Receipt};
 use abp_error::ErrorCode;
-use abp_protocol::{Envelope, FatalError};
 use abp_receipt::ReceiptBuilder;
+use sidecar_kit::Frame;
 use uuid::Uuid;
 
 use crate::input::{Current, Input};
@@ -48,7 +48,7 @@ pub fn serve(
             receipt(&run, hello.backend(), (clock.0, took), outcome, claim)
         })?;
         current.end();
-        output.envelope(&end)?;
+        output.frame(&end)?;
     }
     Ok(())
 }
@@ -57,23 +57,31 @@ fn end(
     run: &Run,
     handled: Result<WorkReport, Failure>,
     receipt: impl FnOnce(Outcome, WorkReport) -> Receipt,
-) -> io::Result<Envelope> {
-    let done = |outcome, claim| Envelope::Final {
-        ref_id: run.id().to_owned(),
-        receipt: Box::new(receipt(outcome, claim)),
-    };
-    Ok(match handled {
-        Ok(claim) => done(Outcome::Complete, claim),
-        Err(Failure::Cancelled(claim)) => done(Outcome::Partial, *claim),
-        Err(Failure::Failed { code, message }) => Envelope::Fatal {
-            ref_id: Some(run.id().to_owned()),
-            error: FatalError {
-                message,
-                code: Some(code),
-            },
-        },
+) -> io::Result<Frame> {
+    let ref_id = Some(run.id().to_owned());
+    let (outcome, claim) = match handled {
+        Ok(claim) => (Outcome::Complete, claim),
+        Err(Failure::Cancelled(claim)) => (Outcome::Partial, *claim),
+        Err(Failure::Failed { code, message }) => {
+            return Ok(Frame::Fatal {
+                ref_id,
+                error: message.into(),
+                error_code: Some(code.as_str().to_owned()),
+            });
+        }
         Err(Failure::Io(error)) => return Err(error),
-    })
+    };
+    let mut receipt = serde_json::to_value(receipt(outcome, claim))?;
+    let told: Vec<_> = run
+        .instructions()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    if let (false, Some(members)) = (told.is_empty(), receipt.as_object_mut()) {
+        // The handler was given them, in the task.
+        members.insert("emulation".to_owned(), told.into());
+    }
+    Ok(Frame::Final { ref_id, receipt })
 }
 
 fn receipt(

@@ -38,6 +38,21 @@ const tasks = {
   async servers(ctx) {
     await ctx.emit('assistant_message', { text: ctx.mcp?.url ?? 'None' });
   },
+  async instructed(ctx) {
+    await ctx.emit('assistant_message', { text: ctx.task });
+    await ctx.emit('assistant_message', { text: ctx.instructions.join('|') });
+  },
+  async speak_for_host(ctx) {
+    const kinds = ['run_started', 'run_completed', 'permission_requested'];
+    for (const kind of [...kinds, 'permission_resolved', 'adapted']) {
+      try {
+        await ctx.emit(kind, { message: 'x' });
+        await ctx.emit('warning', { message: `${kind} was sent` });
+      } catch (error) {
+        await ctx.emit('assistant_delta', { text: error.message });
+      }
+    }
+  },
   async late(ctx) {
     const timer = setInterval(() => {
       ctx.emit('warning', { message: 'late' }).catch(() => clearInterval(timer));
@@ -52,4 +67,4 @@ const tasks = {
   },
 };
 
-hello({ id: 'odd' }, { streaming: 'native' }).serve((order, ctx) => tasks[order.task](ctx));
+hello({ id: 'odd' }, { streaming: 'native' }).serve((order, ctx) => tasks[ctx.ownTask](ctx));

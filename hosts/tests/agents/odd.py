@@ -55,6 +55,20 @@ def servers(ctx):
     ctx.emit("assistant_message", text=str(ctx.mcp and ctx.mcp["url"]))
 
 
+def speak_for_host(ctx):
+    for kind in abp_sidecar.HOST_ONLY_KINDS:
+        try:
+            ctx.emit(kind, message="x")
+            ctx.emit("warning", message=kind + " was sent")
+        except ValueError as error:
+            ctx.emit("assistant_delta", text=str(error))
+
+
+def instructed(ctx):
+    ctx.emit("assistant_message", text=ctx.task)
+    ctx.emit("assistant_message", text="|".join(ctx.instructions))
+
+
 def late(ctx):
     def go_on():
         for _ in range(50):
@@ -78,7 +92,7 @@ def stubborn(ctx):
 
 
 def run(order, ctx):
-    globals()[order["task"]](ctx)
+    globals()[ctx.own_task](ctx)
 
 
 raise SystemExit(abp_sidecar.hello({"id": "odd"}, {"streaming": "native"}).serve(run))

@@ -106,8 +106,139 @@ fn c10_a_sidecar_that_fails_leaves_a_failed_receipt_with_its_last_words() {
     let error = &receipt["error"];
     assert_eq!(error["code"], "BACKEND_CRASHED");
     assert_eq!(error["context"]["exit_code"], 42);
+    assert_eq!(error["context"]["exit"], "exit code 42");
     assert_eq!(error["context"]["stderr_tail"], "out of memory\n");
     assert!(receipt["trace"].to_string().contains("so far"));
+}
+
+/// What the sidecar was given, as it read it.
+fn seen(desk: &Desk) -> Value {
+    serde_json::from_slice(&std::fs::read(desk.path("seen.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn d16_the_state_is_out_of_reach_and_the_receipt_says_so() {
+    // The receipts, keys and other stages are two levels up.
+    let script = r#"hello; run; ls -A "$STATE" > listed; cat "$STATE"/*.db > stolen; echo x > "$STATE/planted";
+        echo mine > made.txt; event '"type":"assistant_message","text":"done"'; final '{}'"#;
+    let desk = desk(script, "");
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    let state = desk.path(".agent-backplane");
+    desk.write("operator.toml", format!("{config}STATE = {state:?}\n"));
+    let (status, receipt) = run(&desk, &[]);
+    assert_eq!(status, 0, "{receipt:#}");
+    assert_eq!(receipt["enforcement"]["state"], "hidden", "{receipt:#}");
+    assert!(!state.join("planted").exists());
+    let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+    assert!(diff.contains("+mine"), "{diff}");
+    assert!(
+        diff.contains("b/listed") && !diff.contains("store"),
+        "{diff}"
+    );
+}
+
+#[test]
+fn b13_a_configured_secret_is_in_nothing_that_is_recorded() {
+    let script = r#"hello; run; echo "stderr $MY_TOKEN" >&2;
+        event "\"type\":\"assistant_message\",\"text\":\"event $MY_TOKEN\"";
+        event "\"type\":\"tool_result\",\"tool_name\":\"T\",\"output\":{\"$MY_TOKEN\":[\"x$MY_TOKEN\"]}";
+        final "{\"outcome\":\"failed\",\"error\":{\"code\":\"BACKEND_CRASHED\",\"message\":\"error $MY_TOKEN\"},\"usage_raw\":{\"raw\":\"$MY_TOKEN\"},\"artifacts\":[{\"kind\":\"$MY_TOKEN\",\"path\":\"p\"}]}"; exit 3"#;
+    let desk = desk(script, "");
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    let secret = "canary-0123456789abcdef";
+    desk.write("operator.toml", format!("{config}MY_TOKEN = {secret:?}\n"));
+    let (_, receipt) = run(&desk, &[]);
+    let text = receipt.to_string();
+    assert!(!text.contains(secret), "{receipt:#}");
+    assert_eq!(receipt["error"]["message"], "error [redacted]");
+    assert_eq!(receipt["error"]["context"]["exit"], "exit code 3");
+    let tail = &receipt["error"]["context"]["stderr_tail"];
+    assert_eq!(tail, "stderr [redacted]\n");
+    assert_eq!(receipt["usage_raw"]["raw"], "[redacted]");
+    assert_eq!(receipt["artifacts"][0]["kind"], "[redacted]");
+}
+
+#[test]
+fn c9_an_event_of_the_hosts_own_ends_the_run() {
+    let script = r#"hello; run; event '"type":"assistant_delta","text":"before"';
+        event '"type":"permission_resolved","tool_name":"Bash","outcome":"approved","decided_by":"alice","reason":"r"';
+        event '"type":"assistant_delta","text":"after"'; final '{}'"#;
+    let (status, receipt) = run(&desk(script, ""), &[]);
+    assert_ne!(status, 0);
+    assert_eq!(receipt["outcome"], "failed");
+    assert_eq!(receipt["error"]["code"], "PROTOCOL_UNEXPECTED_MESSAGE");
+    let message = receipt["error"]["message"].as_str().unwrap();
+    assert!(message.contains("permission_resolved"), "{message}");
+    let trace = receipt["trace"].to_string();
+    assert!(trace.contains("before"), "{trace}");
+    assert!(
+        !trace.contains("after") && !trace.contains("alice"),
+        "{trace}"
+    );
+}
+
+#[test]
+fn an_emulation_reaches_the_sidecar() {
+    let say = |answer: &str| {
+        format!(
+            "hello; run; event '\"type\":\"assistant_message\",\"text\":\"{answer}\"'; final '{{}}'"
+        )
+    };
+    let thinking = desk(&say("ok"), "");
+    let (status, receipt) = run(&thinking, &["--require", "extended_thinking:emulated"]);
+    assert_eq!(status, 0, "{receipt:#}");
+    let applied = &receipt["plan"]["emulation"]["applied"];
+    assert_eq!(applied[0]["capability"], "extended_thinking");
+    let order = seen(&thinking)["work_order"].take();
+    let told = "say hello\n\n<abp-instructions>\n[extended_thinking] Think step by step before answering.\n</abp-instructions>";
+    assert_eq!(order["task"], told);
+    let listed = &order["config"]["vendor"]["abp"]["emulation"];
+    assert_eq!(
+        listed[0]["instruction"],
+        "Think step by step before answering."
+    );
+    let conversation = order["config"]["vendor"]["abp"]["conversation"].to_string();
+    assert!(
+        conversation.contains("Think step by step"),
+        "{conversation}"
+    );
+
+    // The schema is told, and the answer checked.
+    let schema = r#"abp.output_schema={"type":"object","required":["n"]}"#;
+    for (answer, outcome) in [(r#"{\"n\":1}"#, "complete"), ("no", "failed")] {
+        let desk = desk(&say(answer), "");
+        let more = [
+            "--param",
+            schema,
+            "--require",
+            "structured_output_json_schema:emulated",
+        ];
+        let (_, receipt) = run(&desk, &more);
+        assert_eq!(receipt["outcome"], outcome, "{receipt:#}");
+        let task = seen(&desk)["work_order"]["task"].to_string();
+        assert!(task.contains("follows this JSON schema: {"), "{task}");
+    }
+}
+
+#[test]
+fn the_check_shows_what_abp_tells_the_agent() {
+    let desk = Desk::new();
+    let hosts = repository().join("hosts");
+    for (program, script) in [("python3", "python/host.py"), ("node", "node/host.js")] {
+        let script = hosts.join(script);
+        let ran = desk.abp(&["sidecar", "check", "--", program, script.to_str().unwrap()]);
+        assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+        let line = ran
+            .stdout
+            .lines()
+            .find(|line| line.contains("instructions"));
+        let line = line.expect("the check is shown");
+        assert!(
+            line.contains("Think step by step before answering."),
+            "{line}"
+        );
+        assert!(line.contains("says that its agent got it"), "{line}");
+    }
 }
 
 #[test]
@@ -134,6 +265,10 @@ fn nothing_is_run_before_the_real_capabilities_are_known_to_suffice() {
         let (status, receipt) = run(&desk, more);
         assert_ne!(status, 0);
         assert_eq!(receipt["error"]["code"], code, "{receipt:#}");
+        assert!(
+            receipt["plan"].is_null(),
+            "a plan that was refused was applied"
+        );
         // The script makes the file when its input ends, too; then there is nothing in it.
         let seen = std::fs::read(desk.path("seen.json")).unwrap_or_default();
         assert!(seen.trim_ascii().is_empty(), "the run was sent");
@@ -165,8 +300,8 @@ fn c13_killing_abp_itself_leaves_no_sidecar() {
         sidecar_kit::procfs::with_variable("SEEN", seen.to_str().unwrap())
     };
     let waiting = Instant::now();
-    // Launcher, first process, shell and two sleepers, or one less without a namespace.
-    while marked().len() < 4 {
+    // The shell and two sleepers.
+    while marked().len() < 3 {
         assert!(
             waiting.elapsed() < Duration::from_secs(20),
             "{:?}",
@@ -233,7 +368,7 @@ fn every_starter_passes_the_check() {
         let path = format!("{language}/{file}");
         let (status, found) = check_json(&desk, &[program, &path]);
         assert_eq!((status, &found["passed"]), (0, &true.into()), "{found:#}");
-        assert_eq!(found["checks"].as_array().unwrap().len(), 7);
+        assert_eq!(found["checks"].as_array().unwrap().len(), 8);
     }
 }
 

@@ -5,6 +5,7 @@
 //! `N passed, N failed, N skipped`, alone.
 
 mod count;
+mod descendants;
 mod suite;
 
 use std::fs;

@@ -8,6 +8,8 @@ mod admission;
 #[cfg(test)]
 mod canonical;
 #[cfg(test)]
+mod duplicates;
+#[cfg(test)]
 mod generate;
 #[cfg(test)]
 mod pointers;

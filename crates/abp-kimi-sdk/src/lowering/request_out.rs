@@ -204,10 +204,11 @@ fn name_calls(fitted: &mut Cow<'_, IrConversation>, out: &mut Lowering<'_>) {
 
 /// The new ids by the old ones. Calls are numbered through the whole conversation.
 fn new_ids(conversation: &IrConversation) -> BTreeMap<String, String> {
-    let calls: Vec<(&str, &str)> = conversation
-        .messages
-        .iter()
-        .flat_map(|message| &message.content)
+    let blocks = || {
+        let messages = conversation.messages.iter();
+        messages.flat_map(|message| &message.content)
+    };
+    let calls: Vec<(&str, &str)> = blocks()
         .filter_map(|block| match &block.body {
             IrContentBlock::ToolUse {
                 id: Some(id), name, ..
@@ -215,7 +216,14 @@ fn new_ids(conversation: &IrConversation) -> BTreeMap<String, String> {
             _ => None,
         })
         .collect();
-    let taken: BTreeSet<&str> = calls.iter().map(|(id, _)| *id).collect();
+    // An answer whose call is not in the conversation must not become the answer to another one.
+    let answered = blocks().filter_map(|block| match &block.body {
+        IrContentBlock::ToolResult { tool_use_id, .. } => {
+            tool_use_id.as_ref().map(|id| id.as_str())
+        }
+        _ => None,
+    });
+    let taken: BTreeSet<&str> = calls.iter().map(|(id, _)| *id).chain(answered).collect();
     let mut next = 0;
     let mut names = BTreeMap::new();
     for (id, tool) in &calls {

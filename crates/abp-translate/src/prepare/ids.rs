@@ -1,6 +1,6 @@
 //! Calls and their answers: every call an id, every answer its call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrRole, Leaf, Origin};
 use abp_dialect::{DialectRules, How};
@@ -26,6 +26,7 @@ pub(super) fn pair_calls_and_answers(
     let mut pairing = Pairing {
         rules,
         ids: rules.tool_id.shape.map(NameMap::new),
+        taken: HashSet::new(),
         by_source: HashMap::new(),
         open: OpenCalls::default(),
     };
@@ -58,7 +59,12 @@ pub(super) fn pair_calls_and_answers(
 struct Pairing<'a> {
     rules: &'a DialectRules,
     ids: Option<NameMap>,
-    /// What is known of an id: of the source, or made of one.
+    /// The ids that the target sees so far. A later id that equals one of them is made another, whether
+    /// it is the source's or made: whoever knows how ids are made could otherwise give one call the id of
+    /// another. Only what came before counts, so that a conversation that goes on keeps its ids, and a
+    /// vendor its cache of them.
+    taken: HashSet<String>,
+    /// What is known of an id of the source.
     by_source: HashMap<String, Known>,
     open: OpenCalls,
 }
@@ -66,7 +72,7 @@ struct Pairing<'a> {
 /// What is known of an id.
 #[derive(Debug, Default)]
 struct Known {
-    /// The number of the last call that has it, or an id made of it.
+    /// The number of the last call that has it, which is part of the id made of it.
     number: u32,
     /// The last call with it.
     last: Option<Call>,
@@ -153,6 +159,24 @@ impl Pairing<'_> {
         }
     }
 
+    /// Keeps an id from being given again.
+    fn take(&mut self, id: &str) {
+        if let Some(ids) = &mut self.ids {
+            ids.reserve(id);
+        }
+        self.taken.insert(id.to_owned());
+    }
+
+    /// The first of these ids, numbered from `number`, that is free, and its number.
+    fn free(&mut self, mut number: u32, id: impl Fn(u32) -> String) -> (String, u32) {
+        while self.taken.contains(&id(number)) {
+            number += 1;
+        }
+        let free = id(number);
+        self.take(&free);
+        (free, number)
+    }
+
     fn fit_call_id(
         &mut self,
         id: &mut Option<Leaf<String>>,
@@ -162,15 +186,20 @@ impl Pairing<'_> {
     ) -> bool {
         let Some(leaf) = id else {
             if self.rules.tool_id.required {
-                let minted = format!("call_{turn}_{number}");
+                let (minted, _) = self.free(0, |attempt| match attempt {
+                    0 => format!("call_{turn}_{number}"),
+                    attempt => format!("call_{turn}_{number}_{attempt}"),
+                });
                 *id = Some(Leaf::new(minted, Origin::Made("minted_tool_id")));
             }
             return self.rules.tool_id.required;
         };
-        let again = self.again(&leaf.value);
-        let wanted = again.as_deref().unwrap_or(&leaf.value);
+        let other = self.again(&leaf.value);
+        let wanted = other.as_deref().unwrap_or(&leaf.value);
         let fitting = self.ids.as_mut().and_then(|ids| ids.fitting(wanted));
-        let Some(new) = fitting.or(again) else {
+        let new = fitting.or(other);
+        self.take(new.as_deref().unwrap_or(&leaf.value));
+        let Some(new) = new else {
             return false;
         };
         fit.carried(leaf.origin, How::Converted("tool_id_mapped"));
@@ -182,20 +211,11 @@ impl Pairing<'_> {
     fn again(&mut self, id: &str) -> Option<String> {
         let known = self.by_source.entry(id.to_owned()).or_default();
         known.number += 1;
-        if known.number == 1 {
+        if known.number == 1 && !self.taken.contains(id) {
             return None;
         }
-        let mut number = known.number;
-        let mut other = format!("{id}_{number}");
-        while self.by_source.contains_key(&other) {
-            number += 1;
-            other = format!("{id}_{number}");
-        }
-        let taken = Known {
-            number: 1,
-            last: None,
-        };
-        self.by_source.insert(other.clone(), taken);
+        let from = known.number.max(2);
+        let (other, number) = self.free(from, |number| format!("{id}_{number}"));
         if let Some(known) = self.by_source.get_mut(id) {
             // The next one need not look at the same numbers again.
             known.number = number;
@@ -215,6 +235,9 @@ impl Pairing<'_> {
             };
             let call = self.call_of(tool_use_id.as_ref(), name.as_ref());
             let Some(call) = call else {
+                if let Some(id) = tool_use_id {
+                    changed |= self.fit_orphan_id(id, fit);
+                }
                 if self.rules.named_results && name.is_none() {
                     let place = tool_use_id.as_ref().map_or(origin, |id| id.origin);
                     fit.unsupported(
@@ -234,6 +257,17 @@ impl Pairing<'_> {
         if changed {
             message.origin = Origin::Host;
         }
+    }
+
+    /// An answer whose call is not in the conversation must not become the answer to another one.
+    fn fit_orphan_id(&mut self, id: &mut Leaf<String>, fit: &mut Fit<'_>) -> bool {
+        if !self.taken.contains(&id.value) {
+            return false;
+        }
+        let (other, _) = self.free(2, |number| format!("{}_{number}", id.value));
+        fit.carried(id.origin, How::Converted("tool_id_mapped"));
+        id.value = other;
+        true
     }
 
     /// The call an answer belongs to: by id, else the first open one of that name, else the first.

@@ -16,8 +16,8 @@ pub(super) fn fit_names(
     fit: &mut Fit<'_>,
 ) {
     let mut names = NameMap::new(rules.tool_name);
-    for tool in &conversation.tools {
-        names.reserve(&tool.name);
+    for name in source_names(conversation) {
+        names.reserve(name);
     }
     let mut renamed = Vec::new();
     let mut rename = |leaf: &mut Leaf<String>| {
@@ -66,6 +66,29 @@ pub(super) fn fit_names(
         fit.carried(origin, How::Converted("tool_name_mapped"));
     }
     fit.exchange.tool_names = names.undo();
+}
+
+/// Every name of the source: one that is only called, or only chosen, is no free name either.
+fn source_names(conversation: &IrConversation) -> impl Iterator<Item = &str> {
+    let tools = conversation.tools.iter().map(|tool| tool.name.as_str());
+    let blocks = conversation
+        .messages
+        .iter()
+        .flat_map(|message| &message.content);
+    let used = blocks.filter_map(|block| match &block.body {
+        IrContentBlock::ToolUse { name, .. } => Some(name.as_str()),
+        IrContentBlock::ToolResult { name, .. } => name.as_ref().map(|name| name.as_str()),
+        _ => None,
+    });
+    let mode = conversation.settings.tool_choice.as_ref();
+    let chosen = match mode.map(|choice| &choice.mode) {
+        Some(IrToolChoiceMode::Named { name }) => std::slice::from_ref(name),
+        Some(IrToolChoiceMode::Allowed { names, .. }) => names.as_slice(),
+        _ => &[],
+    };
+    tools
+        .chain(used)
+        .chain(chosen.iter().map(|name| name.as_str()))
 }
 
 /// A bijection between names as they are and names that fit.

@@ -11,6 +11,8 @@ mod features;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod ids;
+#[cfg(test)]
 mod mutation;
 #[cfg(test)]
 mod reasoning;

@@ -1,9 +1,10 @@
 //! Glob patterns in bounded lists: which files are staged, and which tools, paths and hosts a
 //! policy names.
 //!
-//! Patterns have the syntax of the `globset` crate with its defaults: `*` and `?` also match `/`,
-//! `**` matches whole components, `[a-z]` is a class, `{a,b}` is a choice, and case matters. Paths
-//! are matched as bytes, so names that are not UTF-8 work.
+//! Patterns have the syntax of the `globset` crate: `*` and `?` also match `/`, `**` matches whole
+//! components, `[a-z]` is a class, `{a,b}` is a choice, `{,b}` one that may be absent, `\` takes the
+//! meaning from the character behind it, and case matters. Paths are matched as bytes, so names that
+//! are not UTF-8 work.
 //!
 //! Patterns come from work orders and configuration files that others wrote. Their number, length
 //! and shape are therefore limited ([`MAX_PATTERNS`] and the other constants) before anything is

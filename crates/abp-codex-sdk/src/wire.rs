@@ -155,8 +155,15 @@ pub(crate) fn incomplete_reason(word: &str) -> IrFinishReason {
     match word {
         "max_output_tokens" => IrFinishReason::Length,
         "content_filter" => IrFinishReason::ContentFilter,
-        _ => IrFinishReason::Other,
+        // Whatever the reason is, the answer must not look complete elsewhere.
+        _ => IrFinishReason::Incomplete,
     }
+}
+
+/// Whether an ending is a word of this vendor that we do not know: it is kept where it comes from.
+/// Without a word, an incomplete answer has its status instead.
+pub(crate) fn is_unknown_word(reason: IrFinishReason, native: &str) -> bool {
+    reason == IrFinishReason::Incomplete && native != Ending::Incomplete("").status()
 }
 
 /// How an answer ends.

@@ -66,10 +66,7 @@ pub(crate) fn cut_response(response: &mut IrResponse, stops: &[String], notes: &
         if let Some(block) = content.last_mut()
             && let IrContentBlock::Text { text, citations } = &mut block.body
         {
-            notes.push(Note {
-                origin: text.origin,
-                fate: Fate::Carried(How::emulated("stop_sequences", "cut at a stop sequence")),
-            });
+            notes.push(cut_at_stop(text.origin));
             text.value.truncate(at);
             let length = text.chars().count() as u64;
             for cited in citations.extract_if(.., |cited| reaches_beyond(cited, length)) {
@@ -79,13 +76,43 @@ pub(crate) fn cut_response(response: &mut IrResponse, stops: &[String], notes: &
         }
         choice.message.origin = Origin::Host;
         choice.origin = Origin::Host;
-        choice.finish = Some(stopped_at(stop));
+        let finish = choice.finish.replace(stopped_at(stop));
+        notes.extend(finish.iter().flat_map(after_stop_finish));
     }
 }
 
 fn reaches_beyond(citation: &IrCitation, length: u64) -> bool {
     let range = citation.range.as_ref();
     range.is_some_and(|range| range.end.value > length)
+}
+
+/// A remark on the text that is cut.
+pub(crate) fn cut_at_stop(origin: Origin) -> Note {
+    Note {
+        origin,
+        fate: Fate::Carried(How::emulated("stop_sequences", "cut at a stop sequence")),
+    }
+}
+
+/// Remarks on the ending that the vendor gave, in the place of which the caller gets another.
+pub(crate) fn after_stop_finish(finish: &IrFinish) -> impl Iterator<Item = Note> {
+    let IrFinish {
+        reason: _,
+        native,
+        stop_sequence,
+        details,
+    } = finish;
+    let origins = [
+        native.as_ref().map(|leaf| leaf.origin),
+        stop_sequence.as_ref().map(|leaf| leaf.origin),
+        details.as_ref().map(|leaf| leaf.origin),
+    ];
+    let in_source = |origin: &Origin| matches!(origin, Origin::Node(_));
+    origins
+        .into_iter()
+        .flatten()
+        .filter(in_source)
+        .map(after_stop)
 }
 
 /// A remark on what is left out because it comes after the end.
@@ -193,6 +220,7 @@ impl StopCut {
             }
             IrDelta::Finish { choice, finish } => {
                 if let Some(stop) = self.ended.get(choice) {
+                    undone.remark(after_stop_finish(finish));
                     *finish = stopped_at(stop);
                 }
             }
@@ -223,6 +251,7 @@ impl StopCut {
         held.push_str(&undone.hold(text));
         let said = match first_stop(held, &self.stops) {
             Some((at, stop)) => {
+                undone.remark([cut_at_stop(text.origin)]);
                 self.ended.insert(choice, stop.to_owned());
                 let mut said = std::mem::take(held);
                 said.truncate(at);

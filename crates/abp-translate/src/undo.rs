@@ -37,6 +37,11 @@ impl Undone {
         text.value.clone()
     }
 
+    /// Says what became of parts of the event.
+    pub(crate) fn remark(&mut self, notes: impl IntoIterator<Item = Note>) {
+        self.notes.extend(notes);
+    }
+
     /// Something of the event is left out, as it comes after the end.
     pub(crate) fn leave_out(&mut self) {
         self.cut = true;

@@ -198,6 +198,11 @@ pub(crate) fn write_ending(finish: &IrFinish, out: &mut Lowering<'_>) {
                         "the source did not say how it ends",
                     );
                 }
+                (reason, Some(native))
+                    if is_own(out.source()) && wire::is_unknown_word(*reason, native) =>
+                {
+                    out.put("reason", native);
+                }
                 _ => out.put_as("reason", word, &[from], &how),
             });
         }

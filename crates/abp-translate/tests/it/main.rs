@@ -5,6 +5,8 @@ mod agents;
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod families;
 #[cfg(test)]
 mod features;
@@ -18,5 +20,7 @@ mod mutation;
 mod reasoning;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod stops;
 #[cfg(test)]
 mod watch;

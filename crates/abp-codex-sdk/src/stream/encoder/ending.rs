@@ -32,7 +32,8 @@ impl Encoder {
         }
         self.seal(out);
         let native = native.as_ref().map(|native| {
-            if Ending::of(*reason).1 {
+            let is_kept = is_own(out.source()) && wire::is_unknown_word(*reason, native);
+            if is_kept || Ending::of(*reason).1 {
                 out.hold(native)
             } else {
                 let how = How::degraded("finish_reason", "OpenAI Responses has no such end");

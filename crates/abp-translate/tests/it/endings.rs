@@ -220,10 +220,10 @@ fn translate_streamed(from: Dialect, to: Dialect, word: &str) -> (Option<String>
     }
     written.extend(stream.end());
     assert!(stream.summary().complete, "{from} to {to}: {word}");
-    let found = written
+    let mut found = written
         .iter()
         .filter_map(|event| word_in(to, &serde_json::from_str(&event.data).ok()?));
-    (found.last(), labels(&stream.ledger()))
+    (found.next_back(), labels(&stream.ledger()))
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod assist;
 #[cfg(test)]
+mod attempts;
+#[cfg(test)]
 mod emulation;
 #[cfg(test)]
 mod ending;

@@ -56,7 +56,7 @@ fn lab(upstreams: &[(String, UpstreamConfig)], max_attempts: u32) -> Lab {
         .map(|(name, config)| (name.as_str(), config.clone()))
         .collect();
     Lab::start_with(&named, |config, _| {
-        config.server.max_attempts = max_attempts
+        config.server.max_attempts = max_attempts;
     })
 }
 

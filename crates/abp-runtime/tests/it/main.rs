@@ -9,6 +9,8 @@ mod ends;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod outcomes;
+#[cfg(test)]
 mod pipeline;
 #[cfg(test)]
 mod streams;

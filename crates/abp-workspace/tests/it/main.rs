@@ -31,6 +31,7 @@ mod merge;
 mod notes;
 #[cfg(test)]
 mod recovery;
+#[cfg(test)]
 mod patterns;
 #[cfg(test)]
 mod staging;

@@ -7,7 +7,7 @@ use abp_core::{
 use serde::{Deserialize, Serialize};
 
 /// The strategy named for what a backend emulates by itself.
-const BACKEND_STRATEGY: &str = "adapter";
+pub(crate) const BACKEND_STRATEGY: &str = "adapter";
 
 /// How a capability can be had, as a negotiation sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,15 +22,6 @@ pub enum SupportLevel {
     },
     /// It cannot be provided.
     Unsupported,
-}
-
-/// A requirement whose threshold the manifest does not meet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnmetRequirement<'a> {
-    /// The requirement.
-    pub requirement: &'a CapabilityRequirement,
-    /// What the manifest offers; `None` where it does not name the capability.
-    pub offered: Option<&'a ManifestLevel>,
 }
 
 /// Classify a single capability against a manifest.
@@ -66,26 +57,4 @@ pub fn negotiate(
         }
     }
     result
-}
-
-/// The requirements whose threshold the manifest does not meet; empty means dispatch may proceed.
-#[must_use]
-pub fn unmet_requirements<'a>(
-    manifest: &'a CapabilityManifest,
-    requirements: &'a CapabilityRequirements,
-) -> Vec<UnmetRequirement<'a>> {
-    requirements
-        .required
-        .iter()
-        .filter_map(|requirement| {
-            let offered = manifest.get(&requirement.capability);
-            let met = offered
-                .unwrap_or(&ManifestLevel::Unsupported)
-                .satisfies(&requirement.min_support);
-            (!met).then_some(UnmetRequirement {
-                requirement,
-                offered,
-            })
-        })
-        .collect()
 }

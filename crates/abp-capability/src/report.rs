@@ -1,11 +1,9 @@
 //! A negotiation result in words.
 
-use abp_core::{
-    Capability, CapabilityManifest, McpFlagLevel, McpNegotiationReport, NegotiationResult,
-};
+use abp_core::{McpFlagLevel, McpNegotiationReport, NegotiationResult};
 use serde::{Deserialize, Serialize};
 
-use crate::negotiate::{SupportLevel, check_capability};
+use crate::negotiate::{BACKEND_STRATEGY, SupportLevel};
 
 /// A human-readable summary of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,30 +79,17 @@ pub fn generate_mcp_report(negotiation: &McpNegotiationReport) -> CompatibilityR
 /// Produce a human-readable report from a negotiation result.
 #[must_use]
 pub fn generate_report(result: &NegotiationResult) -> CompatibilityReport {
-    report_with(result, |_| SupportLevel::Emulated {
-        strategy: "adapter".to_owned(),
-    })
-}
-
-/// Like [`generate_report`], with the manifest at hand: restrictions are named with their reason.
-#[must_use]
-pub fn generate_report_for(
-    result: &NegotiationResult,
-    manifest: &CapabilityManifest,
-) -> CompatibilityReport {
-    report_with(result, |capability| check_capability(manifest, capability))
-}
-
-fn report_with(
-    result: &NegotiationResult,
-    level_of_emulatable: impl Fn(&Capability) -> SupportLevel,
-) -> CompatibilityReport {
-    let name = |capability: &Capability| format!("{capability:?}");
-    let native = result.native.iter();
-    let native = native.map(|one| (name(one), SupportLevel::Native));
-    let emulatable = result.emulatable.iter();
-    let emulatable = emulatable.map(|one| (name(one), level_of_emulatable(one)));
-    let unsupported = result.unsupported.iter();
-    let unsupported = unsupported.map(|one| (name(one), SupportLevel::Unsupported));
-    CompatibilityReport::of(native.chain(emulatable).chain(unsupported).collect())
+    let emulated = SupportLevel::Emulated {
+        strategy: BACKEND_STRATEGY.to_owned(),
+    };
+    let buckets = [
+        (&result.native, SupportLevel::Native),
+        (&result.emulatable, emulated),
+        (&result.unsupported, SupportLevel::Unsupported),
+    ];
+    let details = buckets.into_iter().flat_map(|(capabilities, level)| {
+        let named = capabilities.iter();
+        named.map(move |capability| (format!("{capability:?}"), level.clone()))
+    });
+    CompatibilityReport::of(details.collect())
 }

@@ -15,4 +15,4 @@ pub use capabilities::{ClientCapabilities, ImageResolution, PartialCapabilities}
 pub use packet::{ErrorSeverity, PacketOp, PacketWriter, StreamError, StreamPacket};
 pub use presentation::PresentationType;
 pub use profile::{CapabilityOrigins, CapabilitySource, ClientProfile};
-pub use request::AgentRequest;
+pub use request::{AgentRequest, RequestLineage};

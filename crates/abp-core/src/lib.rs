@@ -41,7 +41,7 @@ pub use capability::{
 pub use client::{
     AgentRequest, CapabilityOrigins, CapabilitySource, ClientCapabilities, ClientProfile,
     ErrorSeverity, ImageResolution, PacketOp, PacketWriter, PartialCapabilities, PresentationType,
-    StreamError, StreamPacket,
+    RequestLineage, StreamError, StreamPacket,
 };
 pub use document::{ContractError, read_document};
 pub use event::{

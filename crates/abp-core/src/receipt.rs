@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::{
     Adaptation, AgentEvent, CapabilityManifest, ContractError, EnforcementReport, ExchangeReport,
-    ExecutionMode, McpReport, PlanReport, Timestamp, WorkspaceMode, hash::serialize_receipt,
-    member_digests, receipt_hash,
+    ExecutionMode, McpReport, PlanReport, RequestLineage, Timestamp, WorkspaceMode,
+    hash::serialize_receipt, member_digests, receipt_hash,
 };
 
 /// What happened in a run, in a form whose integrity can be checked.
@@ -114,7 +114,7 @@ impl Receipt {
 }
 
 /// Which run, when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunMetadata {
     /// The run.
     pub run_id: Uuid,
@@ -131,6 +131,9 @@ pub struct RunMetadata {
     pub finished_at: Timestamp,
     /// How long it took.
     pub duration_ms: u64,
+    /// The client's request that the order was made from; absent where it was made by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<RequestLineage>,
 }
 
 /// Who did the work.

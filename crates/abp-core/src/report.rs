@@ -232,7 +232,12 @@ pub struct EnforcementReport {
 pub struct FidelityScore {
     /// The share of requirements that are met.
     pub capability_coverage: f64,
-    /// How much of what is met is met without approximation.
+    /// How much of what is met is met without approximation. Receipts of older versions lack it and
+    /// give this figure as `mapping_fidelity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_fidelity: Option<f64>,
+    /// How much of the vendor's request survives its translation into the backend's dialect, by the
+    /// table of mapping rules; 1 where nothing is translated.
     pub mapping_fidelity: f64,
     /// The operator's preference.
     pub priority: f64,
@@ -249,8 +254,11 @@ pub struct CandidateReport {
     pub eligible: bool,
     /// Its score.
     pub score: FidelityScore,
-    /// Why it was chosen, passed over or refused.
+    /// Why it was chosen or not, and then how it would provide each requirement. Each is a sentence.
     pub reasons: Vec<String>,
+    /// Whether it only demonstrates the way of an order and does no work of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_demonstration: bool,
 }
 
 /// Which backend was chosen, and why.
@@ -258,6 +266,9 @@ pub struct CandidateReport {
 pub struct SelectionReport {
     /// The chosen backend.
     pub selected: String,
+    /// Why it was chosen, as a sentence; empty in receipts of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// Every backend considered, best first.
     pub candidates: Vec<CandidateReport>,
     /// The backends to turn to when the chosen one cannot be opened.

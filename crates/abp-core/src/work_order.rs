@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     Capability, CapabilityRequirement, CapabilityRequirements, ClientCapabilities, MinSupport,
-    PolicyProfile,
+    PolicyProfile, RequestLineage,
 };
 
 /// A task together with everything that governs how it may be done.
@@ -44,6 +44,9 @@ pub struct WorkOrder {
     /// What the client can render; `null` is a standard rich client.
     #[serde(default)]
     pub client: Option<ClientCapabilities>,
+    /// The client's request that the order was made from; absent where it was made by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<RequestLineage>,
 }
 
 /// A fresh id is no default that a schema could name.
@@ -178,6 +181,7 @@ impl WorkOrderBuilder {
                 requirements: CapabilityRequirements::default(),
                 config: RuntimeConfig::default(),
                 client: None,
+                lineage: None,
             },
         }
     }
@@ -262,6 +266,13 @@ impl WorkOrderBuilder {
     #[must_use]
     pub fn client(mut self, client: ClientCapabilities) -> Self {
         self.order.client = Some(client);
+        self
+    }
+
+    /// Sets the client's request that the order is made from.
+    #[must_use]
+    pub fn lineage(mut self, lineage: RequestLineage) -> Self {
+        self.order.lineage = Some(lineage);
         self
     }
 

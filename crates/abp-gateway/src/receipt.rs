@@ -57,6 +57,7 @@ pub fn exchange_receipt(
             started_at: record.started_at,
             finished_at: record.started_at.plus_millis(millis),
             duration_ms: millis,
+            lineage: None,
         },
         task: None,
         model: None,

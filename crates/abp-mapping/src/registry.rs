@@ -4,7 +4,20 @@ use std::collections::BTreeMap;
 
 use abp_dialect::Dialect;
 
-use crate::{Feature, MappingRule};
+use crate::{Feature, Fidelity, MappingRule};
+
+/// What a feature counts that is carried with a labelled loss.
+const LOSSY_SHARE: f64 = 0.5;
+
+/// How much of what a request uses a pair of dialects carries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PairFidelity {
+    /// From 0 (nothing arrives) to 1 (everything arrives as it was): a feature counts one where it is
+    /// carried without loss, a half where something of it is lost, and nothing where it is refused.
+    pub score: f64,
+    /// A sentence for every feature that does not arrive as it was.
+    pub losses: Vec<String>,
+}
 
 /// Rules by source, target and feature; there is one for each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +42,40 @@ impl MappingRegistry {
     #[must_use]
     pub fn lookup(&self, from: Dialect, to: Dialect, feature: Feature) -> Option<&MappingRule> {
         self.rules.get(&(from, to, feature))
+    }
+
+    /// How much of these features a pair carries. Features without a rule are not the source's and
+    /// take nothing away.
+    #[must_use]
+    pub fn fidelity<'f>(
+        &self,
+        from: Dialect,
+        to: Dialect,
+        features: impl IntoIterator<Item = &'f Feature>,
+    ) -> PairFidelity {
+        let (mut count, mut sum) = (0_u32, 0.0);
+        let mut losses = Vec::new();
+        let rules = features.into_iter();
+        for rule in rules.filter_map(|feature| self.lookup(from, to, *feature)) {
+            count += 1;
+            sum += match &rule.fidelity {
+                Fidelity::Lossless => 1.0,
+                Fidelity::LossyLabeled { warning } => {
+                    losses.push(format!("{} arrives with a loss: {warning}", rule.feature));
+                    LOSSY_SHARE
+                }
+                Fidelity::Unsupported { reason } => {
+                    losses.push(format!("{} does not arrive: {reason}", rule.feature));
+                    0.0
+                }
+            };
+        }
+        let score = if count == 0 {
+            1.0
+        } else {
+            sum / f64::from(count)
+        };
+        PairFidelity { score, losses }
     }
 
     /// Every rule, by source, target and feature.

@@ -1,11 +1,17 @@
 //! How each requirement would be provided by one backend.
 
-use abp_capability::{SupportLevel, check_capability};
+use std::collections::BTreeSet;
+
+use abp_capability::{
+    CompatibilityReport, NegotiationResult, SupportLevel, check_capability, generate_report,
+};
 use abp_core::{
     Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements,
     EmulationStrategy, EnforcementLevel, MinSupport,
 };
-use abp_emulation::EmulationEngine;
+use abp_dialect::Dialect;
+use abp_emulation::{EmulationEngine, can_emulate};
+use abp_mapping::Feature;
 use abp_policy::{Holders, PolicyList};
 
 /// Everything a backend is measured against.
@@ -19,6 +25,19 @@ pub struct Demands {
     pub lists: Vec<PolicyList>,
     /// Whether ABP may change the conversation to emulate something; not in passthrough.
     pub may_emulate: bool,
+    /// The model that is asked for, as the order or the vendor's request names it.
+    pub model: Option<String>,
+    /// The vendor's request that the order carries.
+    pub request: Option<SourceRequest>,
+}
+
+/// A vendor's request, as far as it matters for the choice of a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRequest {
+    /// Its dialect.
+    pub dialect: Dialect,
+    /// The features it uses.
+    pub features: BTreeSet<Feature>,
 }
 
 /// How one requirement is provided.
@@ -92,14 +111,49 @@ impl Evaluation {
             .collect()
     }
 
-    /// One line for each demand.
+    /// What the requirements come to on this backend, with ABP's own emulations counted in. Wishes
+    /// that nobody provides are left out: they stand in no backend's way.
+    #[must_use]
+    pub fn compatibility(&self) -> CompatibilityReport {
+        let mut provided = NegotiationResult::default();
+        let mut strategies = Vec::new();
+        for (requirement, provision) in &self.provisions {
+            let capability = requirement.capability.clone();
+            match provision {
+                Provision::Native => provided.native.push(capability),
+                Provision::ByBackend { strategy } => {
+                    provided.emulatable.push(capability);
+                    strategies.push(strategy.clone());
+                }
+                Provision::ByEmulation(strategy) => {
+                    provided.emulatable.push(capability);
+                    strategies.push(name_strategy(strategy));
+                }
+                Provision::Refused { .. } => provided.unsupported.push(capability),
+                Provision::Waived => {}
+            }
+        }
+        let mut report = generate_report(&provided);
+        // The report of a negotiation alone knows no strategies.
+        let emulated = report.details.iter_mut();
+        let emulated = emulated.filter_map(|(_, level)| match level {
+            SupportLevel::Emulated { strategy } => Some(strategy),
+            SupportLevel::Native | SupportLevel::Unsupported => None,
+        });
+        for (named, strategy) in emulated.zip(strategies) {
+            *named = strategy;
+        }
+        report
+    }
+
+    /// A sentence for each demand.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<_> = self
             .provisions
             .iter()
             .map(|(requirement, provision)| {
-                format!("{}: {}", requirement.capability, describe(provision))
+                format!("{} {}", requirement.capability, describe(provision))
             })
             .collect();
         reasons.extend(self.enforcement_problem.clone());
@@ -112,7 +166,7 @@ impl Evaluation {
         let refused =
             |(requirement, provision): &(CapabilityRequirement, Provision)| match provision {
                 Provision::Refused { reason } => {
-                    Some(format!("{}: {reason}", requirement.capability))
+                    Some(format!("{} {reason}", requirement.capability))
                 }
                 Provision::Native
                 | Provision::ByBackend { .. }
@@ -159,41 +213,50 @@ fn provide(
             Provision::ByBackend { strategy }
         }
         (SupportLevel::Emulated { strategy }, MinSupport::Native) => Provision::Refused {
-            reason: format!("required native, the backend offers it emulated ({strategy})"),
+            reason: format!("is required native, and the backend offers it emulated ({strategy})"),
         },
         (SupportLevel::Unsupported, MinSupport::Any) => Provision::Waived,
         (SupportLevel::Unsupported, MinSupport::Native) => Provision::Refused {
-            reason: "required native, the backend does not offer it".to_owned(),
+            reason: "is required native, and the backend does not offer it".to_owned(),
         },
         (SupportLevel::Unsupported, MinSupport::Emulated) if !may_emulate => Provision::Refused {
-            reason: "the backend does not offer it, and passthrough adds nothing".to_owned(),
+            reason: "is not offered by the backend, and passthrough adds nothing".to_owned(),
         },
-        (SupportLevel::Unsupported, MinSupport::Emulated) => match engine
-            .strategy(&requirement.capability)
-        {
-            EmulationStrategy::Disabled { reason } => Provision::Refused {
-                reason: format!("the backend does not offer it, and it is not emulated: {reason}"),
-            },
-            strategy => Provision::ByEmulation(strategy),
-        },
+        (SupportLevel::Unsupported, MinSupport::Emulated) => {
+            match engine.strategy(&requirement.capability) {
+                EmulationStrategy::Disabled { reason } => Provision::Refused {
+                    reason: if can_emulate(&requirement.capability) {
+                        format!(
+                            "is not offered by the backend, and its emulation is switched off: {reason}"
+                        )
+                    } else {
+                        format!("is not offered by the backend and not emulated: {reason}")
+                    },
+                },
+                strategy => Provision::ByEmulation(strategy),
+            }
+        }
     }
 }
 
 fn describe(provision: &Provision) -> String {
     match provision {
-        Provision::Native => "native".to_owned(),
-        Provision::ByBackend { strategy } => format!("emulated by the backend ({strategy})"),
-        Provision::ByEmulation(EmulationStrategy::SystemPromptInjection { .. }) => {
-            "emulated by ABP (system prompt)".to_owned()
-        }
-        Provision::ByEmulation(EmulationStrategy::PostProcessing { detail }) => {
-            format!("emulated by ABP ({detail})")
-        }
+        Provision::Native => "is native".to_owned(),
+        Provision::ByBackend { strategy } => format!("is emulated by the backend ({strategy})"),
         Provision::ByEmulation(EmulationStrategy::Disabled { reason })
-        | Provision::Refused { reason } => {
-            format!("refused: {reason}")
+        | Provision::Refused { reason } => reason.clone(),
+        Provision::ByEmulation(strategy) => {
+            format!("is emulated by {}", name_strategy(strategy))
         }
-        Provision::Waived => "not offered, and not insisted on".to_owned(),
+        Provision::Waived => "is not offered, and the order does not insist on it".to_owned(),
+    }
+}
+
+fn name_strategy(strategy: &EmulationStrategy) -> String {
+    match strategy {
+        EmulationStrategy::SystemPromptInjection { .. } => "ABP (system prompt)".to_owned(),
+        EmulationStrategy::PostProcessing { detail } => format!("ABP ({detail})"),
+        EmulationStrategy::Disabled { reason } => reason.clone(),
     }
 }
 

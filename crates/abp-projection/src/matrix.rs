@@ -1,28 +1,18 @@
 //! The projection matrix: demands against candidates.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use abp_core::{CandidateReport, Capability, CapabilityManifest, FidelityScore, SelectionReport};
+use abp_core::{CandidateReport, Capability, FidelityScore, SelectionReport};
 use abp_emulation::EmulationEngine;
 use abp_error::ErrorCode;
-use abp_policy::Holders;
+use abp_mapping::{MappingMatrix, MappingRegistry, known_rules};
 
+use crate::candidate::Candidate;
 use crate::evaluate::enforcement_problem;
-use crate::score::{score, unknown};
+use crate::score::{Fit, score, unknown};
+use crate::verdict::Standing;
 use crate::{Demands, Evaluation};
-
-/// A backend that could be chosen.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
-    /// Its name.
-    pub backend: String,
-    /// What it can do; `None` where that is only known once it is opened.
-    pub manifest: Option<CapabilityManifest>,
-    /// Who would hold the rules of the policy on it.
-    pub holders: Holders,
-    /// The operator's preference; higher is better.
-    pub priority: u32,
-}
 
 /// Why no backend can be chosen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -66,19 +56,40 @@ pub struct ProjectionResult {
 }
 
 /// Candidates, evaluated against demands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ProjectionMatrix {
     candidates: BTreeMap<String, Candidate>,
+    /// Candidates that turned out not to be usable, with the reason.
+    refused: BTreeMap<String, String>,
     engine: EmulationEngine,
+    rules: MappingRegistry,
 }
 
-struct Evaluated {
-    backend: String,
-    eligible: bool,
-    score: FidelityScore,
+/// One candidate against the demands.
+#[derive(Debug)]
+pub(crate) struct Evaluated {
+    pub(crate) backend: String,
+    pub(crate) is_eligible: bool,
+    pub(crate) is_demonstration: bool,
+    /// Whether it speaks the dialect of the vendor's request.
+    pub(crate) is_same_dialect: bool,
+    pub(crate) score: FidelityScore,
+    pub(crate) refusals: Vec<String>,
     emulations: Vec<Capability>,
     reasons: Vec<String>,
-    refusals: Vec<String>,
+}
+
+/// How the vendor's request of an order fits the dialect of a candidate.
+struct Mapping {
+    fidelity: f64,
+    is_same_dialect: bool,
+    reasons: Vec<String>,
+}
+
+impl Default for ProjectionMatrix {
+    fn default() -> Self {
+        Self::new(EmulationEngine::default())
+    }
 }
 
 impl ProjectionMatrix {
@@ -87,7 +98,9 @@ impl ProjectionMatrix {
     pub fn new(engine: EmulationEngine) -> Self {
         Self {
             candidates: BTreeMap::new(),
+            refused: BTreeMap::new(),
             engine,
+            rules: known_rules(),
         }
     }
 
@@ -96,60 +109,54 @@ impl ProjectionMatrix {
         self.candidates.insert(candidate.backend.clone(), candidate);
     }
 
-    /// Chooses the best eligible candidate: by score, then by name.
+    /// Takes a candidate out of the choice. It stays in every report, with the reason.
+    pub fn refuse(&mut self, backend: &str, reason: impl Into<String>) {
+        self.refused.insert(backend.to_owned(), reason.into());
+    }
+
+    /// Chooses the best eligible candidate: a real one before one that only demonstrates, then by
+    /// score, then the one that speaks the request's own dialect, then by name.
     ///
     /// # Errors
     /// Fails where there is none, with every candidate's reasons.
     pub fn project(&self, demands: &Demands) -> Result<ProjectionResult, ProjectionError> {
-        let highest = self
-            .candidates
-            .values()
-            .map(|candidate| candidate.priority)
-            .max()
-            .unwrap_or(0);
-        let mut evaluated: Vec<_> = self
-            .candidates
-            .values()
-            .map(|c| self.evaluate(c, demands, highest))
+        let candidates = self.candidates.values();
+        let highest = candidates.clone().map(|candidate| candidate.priority).max();
+        let highest = highest.unwrap_or(0);
+        let mut evaluated: Vec<_> = candidates
+            .map(|candidate| self.evaluate(candidate, demands, highest))
             .collect();
         // Candidates come sorted by name and the sort is stable, so that names break ties.
-        evaluated.sort_by(|a, b| {
-            (b.eligible, b.score.total)
-                .partial_cmp(&(a.eligible, a.score.total))
-                .unwrap_or(std::cmp::Ordering::Equal)
-        });
+        evaluated.sort_by(|a, b| b.rank_against(a));
         let Some(best) = evaluated.first() else {
             return Err(ProjectionError::EmptyMatrix);
         };
-        if !best.eligible {
+        if !best.is_eligible {
             return Err(ProjectionError::NoSuitableBackend {
                 refusals: evaluated
                     .iter()
                     .map(|e| format!("{} ({})", e.backend, e.refusals.join("; ")))
                     .collect(),
-                candidates: evaluated.into_iter().map(Evaluated::report).collect(),
+                candidates: explain(evaluated),
             });
         }
         let (selected, score, emulations) =
             (best.backend.clone(), best.score, best.emulations.clone());
-        let fallback_chain = evaluated
-            .iter()
-            .skip(1)
-            .filter(|e| e.eligible)
-            .map(|e| e.backend.clone())
-            .collect();
-        for (rank, candidate) in evaluated.iter_mut().enumerate() {
-            candidate
-                .reasons
-                .push(verdict(candidate, rank, &selected, score.total));
-        }
+        // A demonstration in the place of a real backend that failed would look like its work.
+        let may_follow =
+            |e: &&Evaluated| e.is_eligible && e.is_demonstration == best.is_demonstration;
+        let fallback_chain = evaluated.iter().skip(1).filter(may_follow);
+        let fallback_chain = fallback_chain.map(|e| e.backend.clone()).collect();
+        let candidates = explain(evaluated);
+        let reason = candidates.first().and_then(|best| best.reasons.first());
         Ok(ProjectionResult {
             selected_backend: selected.clone(),
             fidelity_score: score,
             required_emulations: emulations,
             selection: SelectionReport {
                 selected,
-                candidates: evaluated.into_iter().map(Evaluated::report).collect(),
+                reason: reason.cloned().unwrap_or_default(),
+                candidates,
                 fallback_chain,
             },
         })
@@ -166,49 +173,112 @@ impl ProjectionMatrix {
         } else {
             f64::from(candidate.priority) / f64::from(highest_priority)
         };
-        let Some(manifest) = &candidate.manifest else {
-            return Evaluated {
-                backend: candidate.backend.clone(),
-                eligible: enforcement_problem(&candidate.holders, demands).is_none(),
-                score: unknown(priority),
-                emulations: Vec::new(),
-                reasons: vec!["capabilities are only known once it is opened".to_owned()],
-                refusals: enforcement_problem(&candidate.holders, demands)
+        let mapping = self.mapping(candidate, demands);
+        let fit = Fit {
+            mapping: mapping.fidelity,
+            priority,
+        };
+        let (score, emulations, mut reasons, mut refusals) = match &candidate.manifest {
+            Some(manifest) => {
+                let evaluation =
+                    Evaluation::new(demands, manifest, &candidate.holders, &self.engine);
+                (
+                    score(&evaluation, fit),
+                    evaluation.required_emulations(),
+                    evaluation.reasons(),
+                    evaluation.refusals(),
+                )
+            }
+            None => (
+                unknown(priority),
+                Vec::new(),
+                vec!["its capabilities are known only once it is open".to_owned()],
+                enforcement_problem(&candidate.holders, demands)
                     .into_iter()
                     .collect(),
-            };
+            ),
         };
-        let evaluation = Evaluation::new(demands, manifest, &candidate.holders, &self.engine);
+        reasons.extend(mapping.reasons);
+        refusals.extend(candidate.model_problem(demands.model.as_deref()));
+        refusals.extend(self.refused.get(&candidate.backend).cloned());
         Evaluated {
             backend: candidate.backend.clone(),
-            eligible: evaluation.is_eligible(),
-            score: score(&evaluation, priority),
-            emulations: evaluation.required_emulations(),
-            reasons: evaluation.reasons(),
-            refusals: evaluation.refusals(),
+            is_eligible: refusals.is_empty(),
+            is_demonstration: candidate.is_demonstration,
+            is_same_dialect: mapping.is_same_dialect,
+            score,
+            refusals,
+            emulations,
+            reasons,
+        }
+    }
+
+    /// How much of the order's vendor request survives on the way to a candidate. Agents get it in
+    /// ABP's own form, and an order in its own words is written anew for each: nothing is mapped then.
+    fn mapping(&self, candidate: &Candidate, demands: &Demands) -> Mapping {
+        let pair = demands.request.as_ref().zip(candidate.model.as_ref());
+        let Some((request, offer)) = pair else {
+            return Mapping {
+                fidelity: 1.0,
+                is_same_dialect: false,
+                reasons: Vec::new(),
+            };
+        };
+        let (from, to) = (request.dialect, offer.dialect);
+        if from == to {
+            return Mapping {
+                fidelity: 1.0,
+                is_same_dialect: true,
+                reasons: vec![format!("it speaks {from}, the dialect of the request")],
+            };
+        }
+        let carried = self.rules.fidelity(from, to, &request.features);
+        let features: Vec<_> = request.features.iter().copied().collect();
+        let arrives = MappingMatrix::from_registry(&self.rules, &features).is_supported(from, to);
+        let verdict = match (arrives, carried.losses.as_slice()) {
+            (true, []) => "everything it uses arrives".to_owned(),
+            (true, losses) => losses.join("; "),
+            (false, losses) => format!("not everything it uses arrives: {}", losses.join("; ")),
+        };
+        Mapping {
+            fidelity: carried.score,
+            is_same_dialect: false,
+            reasons: vec![format!(
+                "the request is translated from {from} to {to}: {verdict}"
+            )],
         }
     }
 }
 
 impl Evaluated {
-    fn report(self) -> CandidateReport {
-        CandidateReport {
-            backend: self.backend,
-            eligible: self.eligible,
-            score: self.score,
-            reasons: self.reasons,
-        }
+    /// The order of preference, without names.
+    fn rank_against(&self, other: &Self) -> Ordering {
+        let key = |e: &Self| (e.is_eligible, !e.is_demonstration);
+        key(self)
+            .cmp(&key(other))
+            .then(self.score.total.total_cmp(&other.score.total))
+            .then(self.is_same_dialect.cmp(&other.is_same_dialect))
     }
 }
 
-fn verdict(candidate: &Evaluated, rank: usize, selected: &str, best: f64) -> String {
-    let total = candidate.score.total;
-    match (rank, candidate.eligible) {
-        (0, _) => format!("chosen: score {total:.3}"),
-        (_, false) => "passed over: cannot do everything that is required".to_owned(),
-        (_, true) if total < best => {
-            format!("passed over: score {total:.3} is below {best:.3} of {selected}")
-        }
-        (_, true) => format!("passed over: same score as {selected}, which comes first by name"),
-    }
+/// The reports, best first; the first reason of each says why it was chosen or not.
+fn explain(evaluated: Vec<Evaluated>) -> Vec<CandidateReport> {
+    let verdicts: Vec<_> = (0..evaluated.len())
+        .map(|rank| {
+            Standing {
+                evaluated: &evaluated,
+                rank,
+            }
+            .verdict()
+        })
+        .collect();
+    let reports = evaluated.into_iter().zip(verdicts);
+    let report = |(candidate, verdict): (Evaluated, String)| CandidateReport {
+        backend: candidate.backend,
+        eligible: candidate.is_eligible,
+        score: candidate.score,
+        reasons: std::iter::once(verdict).chain(candidate.reasons).collect(),
+        is_demonstration: candidate.is_demonstration,
+    };
+    reports.map(report).collect()
 }

@@ -3,7 +3,7 @@
 use abp_core::{
     Adaptation, AgentEvent, ArtifactRef, Attestation, BackendIdentity, CONTRACT_VERSION,
     CancelReason, CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode,
-    McpReport, ModelReport, Outcome, PlanReport, Receipt, RunExchange, RunMetadata, Timestamp,
+    McpReport, ModelReport, Outcome, PlanReport, Receipt, RequestLineage, RunExchange, RunMetadata, Timestamp,
     TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
 };
 use abp_error::AbpErrorDto;
@@ -38,6 +38,7 @@ impl ReceiptBuilder {
             started_at,
             finished_at: started_at.plus_millis(duration_ms),
             duration_ms,
+            lineage: None,
         };
         let receipt = Receipt {
             meta,
@@ -72,6 +73,12 @@ impl ReceiptBuilder {
     /// Binds the receipt to the content of the order.
     pub fn work_order_sha256(mut self, hash: impl Into<Option<String>>) -> Self {
         self.receipt.meta.work_order_sha256 = hash.into();
+        self
+    }
+
+    /// The client's request that the order was made from.
+    pub fn lineage(mut self, lineage: impl Into<Option<RequestLineage>>) -> Self {
+        self.receipt.meta.lineage = lineage.into();
         self
     }
 

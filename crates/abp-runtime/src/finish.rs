@@ -455,6 +455,7 @@ impl Supervisor {
         .model(model)
         .usage_source(self.accepted.meter.provenance())
         .exchanges(ended.exchanges)
+        .lineage(order.lineage.clone())
         .capabilities(self.engaged.manifest)
         .mode(self.accepted.plan.mode())
         .usage_raw(presentable(ended.usage_raw, redactor)?)

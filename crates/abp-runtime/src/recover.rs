@@ -198,7 +198,8 @@ fn receipt(
         Outcome::Failed,
     )
     .work_order_sha256(run.order_sha256.clone())
-    .task(order.map(|order| order.task))
+    .task(order.as_ref().map(|order| order.task.clone()))
+    .lineage(order.and_then(|order| order.lineage))
     .workspace(workspace)
     .usage_source(journaled.usage_source)
     .usage(journaled.usage)

@@ -1,5 +1,6 @@
 //! The envelope a client asks in.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -45,6 +46,42 @@ impl AgentRequest {
             payload,
             capabilities: None,
             metadata: Map::new(),
+        }
+    }
+}
+
+/// The place of a request among the requests it belongs to, and what the client attached to it.
+///
+/// A work order that a request became keeps it, and so does the receipt: the runs of one session, or
+/// of one chain of requests, can be found again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestLineage {
+    /// The request that the order was made from.
+    pub request_id: Uuid,
+    /// The session it belongs to.
+    pub session_id: Uuid,
+    /// The request that everything began with.
+    pub root_request_id: Uuid,
+    /// The request that caused this one.
+    #[serde(default)]
+    pub parent_request_id: Option<Uuid>,
+    /// When the client made it, by the client's clock.
+    #[serde(default)]
+    pub timestamp: Option<Timestamp>,
+    /// Whatever else the client attached.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
+impl From<&AgentRequest> for RequestLineage {
+    fn from(request: &AgentRequest) -> Self {
+        Self {
+            request_id: request.request_id,
+            session_id: request.session_id,
+            root_request_id: request.root_request_id,
+            parent_request_id: request.parent_request_id,
+            timestamp: request.timestamp,
+            metadata: request.metadata.clone(),
         }
     }
 }

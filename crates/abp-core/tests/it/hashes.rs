@@ -29,6 +29,7 @@ fn receipt() -> Receipt {
             started_at,
             finished_at: started_at.plus_millis(5),
             duration_ms: 5,
+            lineage: None,
         },
         task: None,
         model: None,

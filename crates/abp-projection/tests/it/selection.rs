@@ -1,12 +1,19 @@
 //! Which backend is chosen, and what is said about it.
 
+use std::collections::BTreeSet;
+
 use abp_core::{
     Capability, CapabilityManifest, CapabilityRequirement, CapabilityRequirements,
     EnforcementLevel, MinSupport, SupportLevel,
 };
-use abp_emulation::EmulationEngine;
+use abp_dialect::Dialect;
+use abp_emulation::{EmulationConfig, EmulationEngine, EmulationStrategy};
+use abp_mapping::Feature;
 use abp_policy::{Holders, PolicyList};
-use abp_projection::{Candidate, Demands, ProjectionError, ProjectionMatrix, ProjectionResult};
+use abp_projection::{
+    Candidate, Demands, Evaluation, ModelOffer, ProjectionError, ProjectionMatrix,
+    ProjectionResult, ServedModels, SourceRequest,
+};
 
 fn candidate(backend: &str, manifest: Option<&[(Capability, SupportLevel)]>) -> Candidate {
     Candidate {
@@ -14,6 +21,8 @@ fn candidate(backend: &str, manifest: Option<&[(Capability, SupportLevel)]>) -> 
         manifest: manifest.map(|manifest| manifest.iter().cloned().collect::<CapabilityManifest>()),
         holders: Holders::HOST_TOOLS,
         priority: 0,
+        is_demonstration: false,
+        model: None,
     }
 }
 
@@ -33,6 +42,8 @@ fn demands(required: &[(Capability, MinSupport)]) -> Demands {
         min_enforcement: EnforcementLevel::None,
         lists: Vec::new(),
         may_emulate: true,
+        model: None,
+        request: None,
     }
 }
 
@@ -92,21 +103,23 @@ fn a_changed_manifest_changes_the_choice_and_its_reason() {
     assert_eq!(
         report(&before, "b"),
         [
-            "streaming: native",
-            "tool_edit: native",
-            "chosen: score 0.800"
+            "chosen because it can do everything that is required, and its score of 0.800 is the highest",
+            "streaming is native",
+            "tool_edit is native",
         ]
     );
+    assert_eq!(before.selection.reason, report(&before, "b")[0]);
     assert_eq!(
-        report(&before, "a").last().unwrap(),
-        "passed over: score 0.770 is below 0.800 of b"
+        report(&before, "a")[0],
+        "not chosen because its score of 0.785 is below the 0.800 of b"
     );
     assert_eq!(
         report(&before, "c"),
         [
-            "streaming: refused: required native, the backend offers it emulated (adapter)",
-            "tool_edit: native",
-            "passed over: cannot do everything that is required",
+            "not chosen because it cannot do everything that is required: \
+             streaming is required native, and the backend offers it emulated (adapter)",
+            "streaming is required native, and the backend offers it emulated (adapter)",
+            "tool_edit is native",
         ]
     );
 
@@ -115,8 +128,8 @@ fn a_changed_manifest_changes_the_choice_and_its_reason() {
     assert_eq!(after.selected_backend, "a");
     assert_eq!(after.selection.fallback_chain, Vec::<String>::new());
     assert_eq!(
-        report(&after, "b")[1],
-        "tool_edit: refused: the backend does not offer it, and it is not emulated: No emulation available for ToolEdit"
+        report(&after, "b")[2],
+        "tool_edit is not offered by the backend and not emulated: No emulation available for ToolEdit"
     );
 }
 
@@ -163,8 +176,13 @@ fn ties_priorities_and_unknown_manifests() {
     let tied = project(&equal, &wanted).unwrap();
     assert_eq!(tied.selected_backend, "x");
     assert_eq!(
-        tied.selection.candidates[1].reasons.last().unwrap(),
-        "passed over: same score as x, which comes first by name"
+        tied.selection.candidates[1].reasons[0],
+        "not chosen because it has the same score as x, which comes first by name"
+    );
+    assert_eq!(
+        tied.selection.reason,
+        "chosen because it can do everything that is required, \
+         and it shares the highest score (0.800) with y and comes first by name"
     );
     let preferred = Candidate {
         priority: 5,
@@ -207,7 +225,7 @@ fn refusals_name_every_backend() {
     assert_eq!(
         error.to_string(),
         "no backend can do everything that is required: \
-         a (tool_bash: required native, the backend does not offer it; \
+         a (tool_bash is required native, and the backend does not offer it; \
          deny_write would be enforced by the host, deny_network would be enforced by nothing, \
          the order demands the kernel), \
          later (deny_write would be enforced by the host, deny_network would be enforced by nothing, \
@@ -220,4 +238,231 @@ fn refusals_name_every_backend() {
     let nothing_to_hold = project(&[candidate("a", Some(&[]))], &empty);
     assert_eq!(nothing_to_hold.unwrap().selected_backend, "a");
     assert_eq!(error.code(), abp_error::ErrorCode::CapabilityUnsupported);
+}
+
+fn demonstration(candidate: Candidate) -> Candidate {
+    Candidate {
+        is_demonstration: true,
+        ..candidate
+    }
+}
+
+fn upstream(backend: &str, dialect: Dialect, models: Option<&[&str]>) -> Candidate {
+    let served = models.map(|names| ServedModels {
+        names: names.iter().map(ToString::to_string).collect(),
+        aliases: [("fast".to_owned(), format!("{backend}-small"))].into(),
+    });
+    Candidate {
+        model: Some(ModelOffer { dialect, served }),
+        ..candidate(
+            backend,
+            Some(&[(Capability::Streaming, SupportLevel::Native)]),
+        )
+    }
+}
+
+/// Whatever speaks for a demonstration, a real backend that can do the order comes first, and a
+/// demonstration never steps in for one.
+#[test]
+fn demonstrations_give_way_to_anything_real() {
+    let wanted = demands(&[(Capability::Streaming, MinSupport::Emulated)]);
+    let streaming: &[_] = &[(Capability::Streaming, SupportLevel::Native)];
+    let mock = demonstration(Candidate {
+        priority: 9,
+        ..candidate("mock", Some(streaming))
+    });
+    let real_ones = [
+        candidate(
+            "worse",
+            Some(&[(Capability::Streaming, SupportLevel::Emulated)]),
+        ),
+        candidate("unknown", None),
+    ];
+    for real in real_ones {
+        let result = project(&[mock.clone(), real.clone()], &wanted).unwrap();
+        assert_eq!(result.selected_backend, real.backend);
+        assert_eq!(result.selection.fallback_chain, Vec::<String>::new());
+        let shown = &result.selection.candidates[1];
+        assert!(shown.is_demonstration);
+        assert_eq!(
+            shown.reasons[0],
+            format!(
+                "not chosen because it only demonstrates the way of an order, \
+                 and {}, a real backend, can do this one",
+                real.backend
+            )
+        );
+    }
+    let unable = candidate("unable", Some(&[]));
+    let other = demonstration(candidate("other", Some(streaming)));
+    let result = project(&[mock, unable, other], &wanted).unwrap();
+    assert_eq!(result.selected_backend, "mock");
+    assert_eq!(result.selection.fallback_chain, ["other"]);
+    assert_eq!(
+        result.selection.reason,
+        "chosen because it can do everything that is required, and its score of 1.000 is the highest; \
+         it only demonstrates the way of an order, and no real backend can do this one"
+    );
+}
+
+/// A model that the operator did not list is refused, whoever asks for the backend.
+#[test]
+fn only_listed_models_are_asked_for() {
+    let cases: [(Option<&[&str]>, Option<&str>, bool); 9] = [
+        (None, Some("anything"), true),
+        (Some(&["*"]), Some("anything"), true),
+        (Some(&["gpt-*"]), Some("gpt-5"), true),
+        (Some(&["gpt-*"]), Some("claude-x"), false),
+        (Some(&["gpt-*"]), None, true),
+        (Some(&["gpt-*"]), Some("fast"), true),
+        (Some(&["gpt-*"]), Some("up-small"), true),
+        (Some(&[]), Some("gpt-5"), false),
+        (Some(&["[broken"]), Some("[broken"), true),
+    ];
+    for (models, asked, is_served) in cases {
+        let wanted = Demands {
+            model: asked.map(str::to_owned),
+            ..demands(&[])
+        };
+        let result = project(&[upstream("up", Dialect::OpenAi, models)], &wanted);
+        assert_eq!(result.is_ok(), is_served, "{models:?} {asked:?}");
+        if let Err(error) = result {
+            let told = error.to_string();
+            let expected = format!("it does not serve the model {:?}", asked.unwrap());
+            assert!(told.contains(&expected), "{told}");
+        }
+    }
+    let listed = ServedModels {
+        names: vec!["gpt-*".to_owned(), "o9".to_owned()],
+        aliases: [("fast".to_owned(), "gpt-5-mini".to_owned())].into(),
+    };
+    assert_eq!(listed.first_named(), Some("o9"));
+    assert_eq!(listed.vendor_name("fast"), "gpt-5-mini");
+    assert_eq!(listed.describe(), "gpt-*, o9, fast");
+}
+
+/// The mapping table decides between upstreams that are otherwise alike.
+#[test]
+fn the_dialect_of_a_request_matters() {
+    let check = |from: Dialect, features: &[Feature], chosen: &str, fidelity: &[(&str, f64)]| {
+        let wanted = Demands {
+            request: Some(SourceRequest {
+                dialect: from,
+                features: features.iter().copied().collect::<BTreeSet<_>>(),
+            }),
+            ..demands(&[])
+        };
+        let offered = [
+            upstream("a-gemini", Dialect::Gemini, None),
+            upstream("b-claude", Dialect::Claude, None),
+            upstream("c-codex", Dialect::Codex, None),
+        ];
+        let result = project(&offered, &wanted).unwrap();
+        assert_eq!(result.selected_backend, chosen, "{from} {features:?}");
+        for (backend, expected) in fidelity {
+            let mut reports = result.selection.candidates.iter();
+            let report = reports.find(|report| report.backend == *backend).unwrap();
+            assert_eq!(report.score.mapping_fidelity, *expected, "{from} {backend}");
+            assert_eq!(report.score.capability_fidelity, Some(1.0));
+        }
+        result
+    };
+    // Nothing is lost on any way: the request's own dialect is still the shortest.
+    let plain = check(Dialect::Claude, &[], "b-claude", &[("a-gemini", 1.0)]);
+    assert_eq!(
+        plain.selection.reason,
+        "chosen because it can do everything that is required, and it shares the highest score \
+         (0.800) with a-gemini and speaks the dialect of the request"
+    );
+    // Responses has no stop sequences, and Gemini no switch for single calls.
+    let used = [Feature::StopSequences, Feature::SingleToolCalls];
+    let result = check(
+        Dialect::OpenAi,
+        &used,
+        "b-claude",
+        &[("a-gemini", 0.75), ("b-claude", 1.0), ("c-codex", 0.5)],
+    );
+    let last = result.selection.candidates.last().unwrap();
+    assert_eq!(
+        last.reasons.last().unwrap(),
+        "the request is translated from openai to codex: not everything it uses arrives: \
+         stop_sequences does not arrive: Responses has no stop sequences"
+    );
+}
+
+/// A candidate that cannot be prepared is out, and everybody can read why.
+#[test]
+fn refused_candidates_stay_in_the_report() {
+    let offered = [candidate("a", Some(&[])), candidate("b", Some(&[]))];
+    let mut matrix = ProjectionMatrix::new(EmulationEngine::with_defaults());
+    for candidate in offered {
+        matrix.register(candidate);
+    }
+    let wanted = demands(&[]);
+    assert_eq!(matrix.project(&wanted).unwrap().selected_backend, "a");
+    matrix.refuse("a", "it cannot carry the request");
+    let second = matrix.project(&wanted).unwrap();
+    assert_eq!(second.selected_backend, "b");
+    assert_eq!(
+        second.selection.candidates[1].reasons[0],
+        "not chosen because it cannot do everything that is required: it cannot carry the request"
+    );
+    matrix.refuse("b", "neither can this one");
+    assert_eq!(
+        matrix.project(&wanted).unwrap_err().to_string(),
+        "no backend can do everything that is required: \
+         a (it cannot carry the request), b (neither can this one)"
+    );
+}
+
+/// The report of a plan counts what ABP emulates, and names how.
+#[test]
+fn compatibility_counts_emulations() {
+    use Capability::{ExtendedThinking, Streaming, ToolBash, ToolRead};
+    let wanted = demands(&[
+        (ExtendedThinking, MinSupport::Emulated),
+        (Streaming, MinSupport::Native),
+        (ToolRead, MinSupport::Emulated),
+        (ToolBash, MinSupport::Any),
+    ]);
+    let manifest = CapabilityManifest::from([
+        (Streaming, SupportLevel::Native),
+        (
+            ToolRead,
+            SupportLevel::Restricted {
+                reason: "one file".to_owned(),
+            },
+        ),
+    ]);
+    let report = |engine: &EmulationEngine| {
+        Evaluation::new(&wanted, &manifest, &Holders::NONE, engine).compatibility()
+    };
+    let emulating = report(&EmulationEngine::with_defaults());
+    assert_eq!(
+        serde_json::to_value(&emulating).unwrap(),
+        serde_json::json!({
+            "compatible": true,
+            "native_count": 1,
+            "emulated_count": 2,
+            "unsupported_count": 0,
+            "summary": "1 native, 2 emulatable, 0 unsupported — fully compatible",
+            "details": [
+                ["Streaming", {"level": "native"}],
+                ["ExtendedThinking", {"level": "emulated", "strategy": "ABP (system prompt)"}],
+                ["ToolRead", {"level": "emulated", "strategy": "restricted: one file"}],
+            ],
+        })
+    );
+    let mut config = EmulationConfig::new();
+    let reason = "not here".to_owned();
+    config.set(ExtendedThinking, EmulationStrategy::Disabled { reason });
+    let engine = EmulationEngine::new(config);
+    assert_eq!(report(&engine).unsupported_count, 1);
+    let refusals = Evaluation::new(&wanted, &manifest, &Holders::NONE, &engine).refusals();
+    assert_eq!(
+        refusals,
+        [
+            "extended_thinking is not offered by the backend, and its emulation is switched off: not here"
+        ]
+    );
 }

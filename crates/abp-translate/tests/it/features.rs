@@ -3,13 +3,14 @@
 //! `fixtures/features/<dialect>.json` holds a request for every feature of a dialect, and the
 //! pointers that make up the feature. What the ledger says of those places is the fidelity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use abp_dialect::Dialect;
-use abp_mapping::{Feature, Fidelity, known_rules};
-use abp_translate::{Ledger, LedgerEntry, Options, translate_request};
+use abp_json::Limits;
+use abp_mapping::{Feature, Fidelity, features_of, known_rules};
+use abp_translate::{Ledger, LedgerEntry, Options, read_request, translate_request};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -65,6 +66,25 @@ fn known(from: Dialect, to: Dialect, feature: Feature) -> char {
         Some(Fidelity::LossyLabeled { .. }) => '~',
         Some(Fidelity::Unsupported { .. }) => 'x',
     }
+}
+
+/// A choice among backends counts what a request uses, so every probe has to be seen as what it is.
+#[test]
+fn the_features_of_a_request_are_found() {
+    let mut missed = Vec::new();
+    for dialect in Dialect::ALL {
+        for (feature, probe) in probes(dialect) {
+            let bytes = probe.request.to_string().into_bytes();
+            let conversation = read_request(&bytes, dialect, &Limits::default()).unwrap();
+            if !features_of(&conversation).contains(&feature) {
+                missed.push(format!("{dialect} {feature}"));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    let plain = br#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}"#;
+    let plain = read_request(plain, Dialect::Claude, &Limits::default()).unwrap();
+    assert_eq!(features_of(&plain), BTreeSet::new());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use abp_core::{ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, StateAccess};
 use abp_error::AbpError;
-use abp_plan::ConfirmedPlan;
+use abp_plan::{ConfirmedPlan, ModelOffer};
 use abp_policy::{Holders, PolicyEngine};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -88,6 +88,10 @@ pub struct BackendDescriptor {
     pub measures_usage: bool,
     /// The operator's preference among backends; higher is better.
     pub priority: u32,
+    /// Whether it only demonstrates the way of an order; never chosen while a real backend can do it.
+    pub is_demonstration: bool,
+    /// The model API behind it; `None` for agents.
+    pub model: Option<ModelOffer>,
 }
 
 /// What a backend is told when it is opened.

@@ -38,6 +38,11 @@ pub struct UpstreamDescriptor {
     pub dialects: Vec<Dialect>,
     /// The version of its wire, where that makes a difference.
     pub wire_version: Option<String>,
+    /// The one address it connects to, as `host:port` (an IPv6 address in brackets); `None` where it
+    /// makes no connection.
+    pub address: Option<String>,
+    /// Whether it is no model but a demonstration of one.
+    pub is_demonstration: bool,
 }
 
 impl UpstreamDescriptor {

@@ -81,6 +81,13 @@ impl Address {
         format!("{}://{}", self.scheme, self.authority)
     }
 
+    /// The host and the port that are connected to, as rules of a policy are judged on.
+    pub(crate) fn host_and_port(&self) -> String {
+        let usual = if self.is_https() { 443 } else { 80 };
+        let port = self.authority.port_u16().unwrap_or(usual);
+        format!("{}:{port}", self.authority.host())
+    }
+
     /// The value of the Host header.
     pub(crate) fn host(&self) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
         HeaderValue::from_str(self.authority.as_str())

@@ -1,25 +1,29 @@
 //! A model as a backend: one request, one answer, told as the events of a run.
 
+mod account;
 mod answer;
 mod failure;
+mod files;
+mod leftovers;
 mod request;
+mod sound;
+mod talk;
 mod usage;
 
 use std::sync::Arc;
 
 use abp_backend_core::{
-    Backend, BackendDescriptor, BoxFuture, Completion, Emission, EmitError, ModelReply, OpenSpec,
-    RunContext, RunEnd, Session, Upstream, UpstreamError,
+    Backend, BackendDescriptor, BoxFuture, Completion, Emission, EmitError, OpenSpec, RunContext,
+    RunEnd, Session, Upstream, UpstreamError,
 };
 use abp_core::{AgentEventKind, BackendIdentity, Capability, CapabilityManifest, SupportLevel};
-use abp_dialect::{Dialect, Exchange, TargetProfile};
+use abp_dialect::TargetProfile;
 use abp_error::{AbpError, ErrorCode};
-use abp_plan::{ModelTarget, Payload};
-use abp_policy::{Holder, Holders};
+use abp_plan::{ModelOffer, ModelTarget, ServedModels};
+use abp_policy::{Holder, Holders, PolicyEngine};
 
-use self::answer::{AnswerReader, read_whole};
-use self::usage::VendorUsage;
-use crate::upstream::{is_event_stream, media_type};
+use self::account::Account;
+use self::talk::Talk;
 
 /// What an agent has and a bare model has not: hands, hooks and a memory.
 const LACKS: [Capability; 17] = [
@@ -42,18 +46,22 @@ const LACKS: [Capability; 17] = [
     Capability::BatchMode,
 ];
 
-/// A model has no tools: nothing it says reads, writes or runs anything. Its one connection goes to the
-/// upstream's own address, which is judged when the session is opened.
-const HOLDERS: Holders = Holders {
-    tools: Holder::host("no tools"),
-    approvals: Holder::host("no tools"),
-    reads: Holder::host("no tools"),
-    writes: Holder::host("no tools"),
-    network: Holder::NONE,
-};
+/// A model has no tools: nothing it says reads, writes or runs anything. Files of the order's context
+/// are read for it by the host, which asks the gate first. Its one connection goes to the upstream's
+/// own address, which is judged when the session is opened.
+const fn holders(network: &'static str) -> Holders {
+    Holders {
+        tools: Holder::host("tool proxy"),
+        approvals: Holder::host("tool proxy"),
+        reads: Holder::host("tool proxy"),
+        writes: Holder::host("no tools"),
+        network: Holder::host(network),
+    }
+}
 
-/// The longest answer that is taken where it does not come as a stream.
-const MAX_WHOLE_ANSWER: usize = 64 << 20;
+/// How rules about the network are held where there is an address, and where there is none.
+const BY_ADDRESS: &str = "upstream address";
+const NO_CONNECTION: &str = "no connection";
 
 /// A backend that gives a work order's request to a model and tells what it answers.
 #[derive(Debug)]
@@ -72,17 +80,36 @@ impl ModelBackend {
         abilities: fn(Dialect, Option<&str>) -> CapabilityManifest,
         priority: u32,
     ) -> Self {
+        let known = upstream.descriptor();
+        let network = match known.address {
+            Some(_) => BY_ADDRESS,
+            None => NO_CONNECTION,
+        };
         Self {
             descriptor: BackendDescriptor {
-                name: format!("upstream:{}", upstream.descriptor().name),
+                name: format!("upstream:{}", known.name),
                 manifest: Some(manifest(&*upstream, abilities, None)),
-                holders: HOLDERS,
+                holders: holders(network),
                 measures_usage: true,
                 priority,
+                is_demonstration: known.is_demonstration,
+                model: Some(ModelOffer {
+                    dialects: known.dialects.clone(),
+                    served: None,
+                }),
             },
             upstream,
             abilities,
         }
+    }
+
+    /// Names the models that it serves; without this, any may be asked for.
+    #[must_use]
+    pub fn serving(mut self, models: ServedModels) -> Self {
+        if let Some(offer) = &mut self.descriptor.model {
+            offer.served = Some(models);
+        }
+        self
     }
 
     /// What a plan has to know to write requests for it; `None` where it speaks no dialect.
@@ -95,6 +122,27 @@ impl ModelBackend {
                 wire_version: descriptor.wire_version.clone(),
                 ..TargetProfile::default()
             },
+        })
+    }
+
+    /// Judges the one address that the upstream connects to by the rules of the run's policy.
+    fn may_connect(&self, policy: &PolicyEngine) -> Result<(), AbpError> {
+        let Some(address) = &self.upstream.descriptor().address else {
+            return Ok(());
+        };
+        let decision = policy.can_reach_network(address);
+        if decision.is_allowed() {
+            return Ok(());
+        }
+        let name = &self.descriptor.name;
+        let message = format!("{name} may not be reached: {}", decision.reason);
+        let error =
+            AbpError::new(ErrorCode::PolicyDenied, message).with_context("host", address.as_str());
+        Err(match decision.rule {
+            Some(rule) => error
+                .with_context("list", rule.list.as_str())
+                .with_context("pattern", rule.pattern),
+            None => error,
         })
     }
 }
@@ -124,7 +172,11 @@ impl Backend for ModelBackend {
     }
 
     fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
+        if let Err(denied) = self.may_connect(&spec.policy) {
+            return Box::pin(async move { Err(denied) });
+        }
         let session = ModelSession {
+            holders: self.descriptor.holders,
             identity: BackendIdentity {
                 id: self.descriptor.name.clone(),
                 backend_version: self.upstream.descriptor().wire_version.clone(),
@@ -138,6 +190,7 @@ impl Backend for ModelBackend {
 }
 
 struct ModelSession {
+    holders: Holders,
     identity: BackendIdentity,
     manifest: CapabilityManifest,
     upstream: Arc<dyn Upstream>,
@@ -153,25 +206,33 @@ impl Session for ModelSession {
     }
 
     fn holders(&self) -> Holders {
-        HOLDERS
+        self.holders
     }
 
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
         Box::pin(async move {
-            let mut usage = VendorUsage::default();
+            let mut account = Account::default();
+            let mut talk = Talk {
+                upstream: &*self.upstream,
+                context: &context,
+                account: &mut account,
+            };
             let ended = tokio::select! {
                 biased;
                 // Dropping the exchange ends it at the vendor, too.
                 _ = context.cancelled() => Err(Interrupted::Stopped),
-                ended = exchange(&*self.upstream, &context, &mut usage) => ended,
+                ended = talk.carry_out() => ended,
             };
             let result = match ended {
                 Ok(()) | Err(Interrupted::Stopped) => Ok(Completion::Whole),
                 Err(Interrupted::Failed(error)) => Err(error),
             };
+            let (model, exchanges, usage_raw) = account.close();
             RunEnd {
                 result,
-                usage_raw: usage.into_value(),
+                usage_raw,
+                model,
+                exchanges,
                 ..RunEnd::completed()
             }
         })
@@ -205,78 +266,16 @@ impl From<UpstreamError> for Interrupted {
     }
 }
 
-/// Asks, and tells what is answered.
-async fn exchange(
-    upstream: &dyn Upstream,
-    context: &RunContext,
-    usage: &mut VendorUsage,
-) -> Result<(), Interrupted> {
-    let call = request::call(context.order(), context.payload(), upstream.descriptor())?;
-    let dialect = call.dialect;
-    let undo = match context.payload() {
-        Payload::Lowered { exchange, .. } => (**exchange).clone(),
-        _ => Exchange::default(),
-    };
-    let reply = upstream.send(call).await?;
-    if !reply.status.is_success() {
-        return Err(failure::of_reply(dialect, reply).await.into());
-    }
-    if is_event_stream(&reply.headers) {
-        return follow(dialect, &undo, reply, context, usage).await;
-    }
-    let kind = media_type(&reply.headers).unwrap_or("nothing");
-    if !kind.eq_ignore_ascii_case("application/json") {
-        let message = format!("the vendor answers with {kind:?} instead of events or JSON");
-        return Err(broken(message).into());
-    }
-    let body = reply.body.collect(MAX_WHOLE_ANSWER).await?;
-    let events = read_whole(dialect, &undo, &body, usage)?;
-    emit(context, events).await
+async fn emit(context: &RunContext, kinds: Vec<AgentEventKind>) -> Result<(), Interrupted> {
+    let events = kinds.into_iter().map(|kind| Emission { kind, ext: None });
+    emit_all(context, events.collect()).await
 }
 
-/// Tells a stream as it comes, and at its end what it was as a whole.
-async fn follow(
-    dialect: Dialect,
-    undo: &Exchange,
-    reply: ModelReply,
-    context: &RunContext,
-    usage: &mut VendorUsage,
-) -> Result<(), Interrupted> {
-    let mut reader = AnswerReader::new(dialect, undo)?;
-    match pieces(&mut reader, reply, context, usage).await {
-        Ok(()) => emit(context, reader.conclude()?).await,
-        Err(interrupted) => {
-            // What was used until then was used.
-            emit(context, reader.usage_so_far().into_iter().collect()).await?;
-            Err(interrupted)
-        }
-    }
-}
-
-async fn pieces(
-    reader: &mut AnswerReader,
-    mut reply: ModelReply,
-    context: &RunContext,
-    usage: &mut VendorUsage,
-) -> Result<(), Interrupted> {
-    while !reader.is_over() {
-        let mut events = Vec::new();
-        let read = match reply.body.next().await {
-            Some(part) => reader.push(&part?, usage, &mut events),
-            None => reader.end(usage, &mut events),
-        };
-        emit(context, events).await?;
-        read?;
-    }
-    Ok(())
-}
-
-async fn emit(context: &RunContext, events: Vec<AgentEventKind>) -> Result<(), Interrupted> {
+async fn emit_all(context: &RunContext, events: Vec<Emission>) -> Result<(), Interrupted> {
     if events.is_empty() {
         return Ok(());
     }
-    let events = events.into_iter().map(|kind| Emission { kind, ext: None });
-    Ok(context.emit_all(events.collect()).await?)
+    Ok(context.emit_all(events).await?)
 }
 
 fn broken(problem: impl Into<String>) -> AbpError {

@@ -76,6 +76,8 @@ impl HttpUpstream {
                 name,
                 dialects: spec.dialects,
                 wire_version: spec.wire_version,
+                address: Some(address.host_and_port()),
+                is_demonstration: false,
             },
             address,
             headers,

@@ -47,6 +47,8 @@ impl MockBackend {
                 // It is part of the host, and counts itself.
                 measures_usage: true,
                 priority: script.priority,
+                is_demonstration: script.is_demonstration,
+                model: None,
             },
             steps: script.steps,
         }

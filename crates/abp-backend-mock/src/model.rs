@@ -55,6 +55,8 @@ impl MockModel {
                 name: "mock".to_owned(),
                 dialects: Dialect::ALL.to_vec(),
                 wire_version: None,
+                address: None,
+                is_demonstration: true,
             },
         }
     }

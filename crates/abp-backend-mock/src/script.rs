@@ -22,6 +22,10 @@ pub struct MockScript {
     /// What it does; the default demonstration when omitted.
     #[serde(default)]
     pub steps: Option<Vec<Step>>,
+    /// Whether this is the embedded demonstration. A script that an operator wrote is not, whatever it
+    /// says.
+    #[serde(skip)]
+    pub is_demonstration: bool,
 }
 
 impl MockScript {
@@ -34,6 +38,7 @@ impl MockScript {
             opened_manifest: None,
             priority: 0,
             steps: None,
+            is_demonstration: true,
         }
     }
 }

@@ -45,12 +45,25 @@ impl PostProcessor {
         if !promised {
             return Ok(Self::default());
         }
-        let schema = output_schema
-            .map(|schema| jsonschema::validator_for(schema).map(std::sync::Arc::new))
-            .transpose()
+        match output_schema {
+            Some(schema) => Self::for_schema(schema),
+            None => Ok(Self {
+                structured_output: Some(StructuredOutput { schema: None }),
+            }),
+        }
+    }
+
+    /// Checks answers against a schema.
+    ///
+    /// # Errors
+    /// Fails where the schema itself is not valid.
+    pub fn for_schema(schema: &Value) -> Result<Self, PostError> {
+        let schema = jsonschema::validator_for(schema)
             .map_err(|error| PostError::InvalidSchema(error.to_string()))?;
         Ok(Self {
-            structured_output: Some(StructuredOutput { schema }),
+            structured_output: Some(StructuredOutput {
+                schema: Some(std::sync::Arc::new(schema)),
+            }),
         })
     }
 

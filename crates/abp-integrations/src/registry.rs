@@ -62,6 +62,8 @@ impl BackendRegistry {
                 manifest: backend.manifest(model),
                 holders: descriptor.holders.or_stronger(held),
                 priority: descriptor.priority,
+                is_demonstration: descriptor.is_demonstration,
+                model: descriptor.model.clone(),
             }
         };
         self.backends().map(candidate).collect()

@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use abp_capability::{infer, negotiate};
-use abp_core::ir::{
-    IrContentBlock, IrConversation, IrMessage, IrResponseFormatKind, IrRole, Leaf, Origin,
-};
+use abp_core::ir::{IrConversation, Leaf, Origin};
 use abp_core::{
     CapabilityManifest, EmulationReport, EnforcementLevel, ExecutionMode, NegotiationResult,
 };
@@ -23,6 +21,7 @@ use abp_translate::{
 
 use crate::PlanError;
 use crate::lower::{judge, tell_of_stops};
+use crate::output::{ask_again, schema_in, tell_schema};
 use crate::plan::OnLoss;
 
 /// A request as it came.
@@ -93,13 +92,8 @@ pub fn plan_repair<'r>(
     answer: &str,
     problem: &str,
 ) -> Result<ExchangePlan<'r>, PlanError> {
-    let again = format!(
-        "This cannot be used: {problem}. Answer again, with nothing but JSON that follows the schema."
-    );
     plan_with(asked, target, recovered, engine, |conversation| {
-        let turns = [(IrRole::Assistant, answer), (IrRole::User, again.as_str())];
-        let turns = turns.map(|(role, text)| IrMessage::text(role, text));
-        conversation.messages.extend(turns);
+        ask_again(conversation, answer, problem);
     })
 }
 
@@ -177,6 +171,8 @@ fn decide(
         min_enforcement: EnforcementLevel::None,
         lists: Vec::new(),
         may_emulate: true,
+        model: None,
+        request: None,
     };
     let evaluation = Evaluation::new(&demands, target.manifest, &Holders::NONE, engine);
     if !evaluation.is_eligible() {
@@ -185,7 +181,7 @@ fn decide(
             refusals: evaluation.refusals(),
         });
     }
-    let schema = output_schema(conversation);
+    let schema = schema_in(conversation);
     let emulation = engine.apply(&evaluation.required_emulations(), conversation);
     let post = PostProcessor::new(&emulation, schema.as_ref())?;
     if let Some(schema) = schema.filter(|_| !post.is_empty()) {
@@ -196,26 +192,6 @@ fn decide(
         post,
         emulation,
     })
-}
-
-/// Tells the model in words what it has no setting for. What it answers is checked.
-fn tell_schema(conversation: &mut IrConversation, schema: &serde_json::Value) {
-    let words = format!("Answer with nothing but JSON that follows this JSON schema: {schema}");
-    match conversation.system_mut() {
-        Some(system) => system.push(IrContentBlock::text(words)),
-        None => conversation
-            .messages
-            .insert(0, IrMessage::text(IrRole::System, words)),
-    }
-}
-
-/// The schema that the caller wants the answer to follow.
-fn output_schema(conversation: &IrConversation) -> Option<serde_json::Value> {
-    let format = conversation.settings.response_format.as_ref()?;
-    let IrResponseFormatKind::JsonSchema { schema, .. } = &format.kind else {
-        return None;
-    };
-    serde_json::from_str(schema.as_ref()?.text()).ok()
 }
 
 fn lossy(upstream: &str, error: TranslateError) -> PlanError {

@@ -11,12 +11,15 @@ mod confirm;
 mod error;
 mod exchange;
 mod lower;
+mod output;
 mod payload;
 mod plan;
 mod source;
+mod writer;
 
 pub use abp_core::PlanReport;
-pub use abp_projection::Candidate;
+pub use abp_projection::{Candidate, ModelOffer, ServedModels};
+pub use abp_translate::ContextFile;
 pub use confirm::ConfirmedPlan;
 pub use error::PlanError;
 pub use exchange::{

@@ -2,13 +2,14 @@
 
 use abp_core::{Capability, EmulationEntry, EmulationReport, EmulationStrategy, Loss, LossKind};
 use abp_dialect::Exchange;
-use abp_translate::{
-    Action, FidelityLevel, Ledger, LedgerEntry, Options, STRUCTURE, Translation,
-    translate_request_with, write_request,
-};
+use abp_error::ErrorCode;
+use abp_projection::{Evaluation, Provision};
+use abp_translate::{Action, FidelityLevel, Ledger, LedgerEntry, STRUCTURE};
+use serde_json::Value;
 
-use crate::plan::{ModelTarget, OnLoss};
-use crate::source::Source;
+use crate::output::{AnswerForm, schema_in};
+use crate::plan::OnLoss;
+use crate::writer::{Additions, RequestWriter, Written};
 use crate::{Payload, PlanError, RunPlan};
 
 /// What a backend is handed, and what it took to make it.
@@ -16,79 +17,104 @@ pub(crate) struct Handed {
     pub(crate) payload: Payload,
     pub(crate) emulation: EmulationReport,
     pub(crate) losses: Vec<Loss>,
+    /// The model that is asked for, as the backend's vendor names it.
+    pub(crate) model: Option<String>,
+    /// Writes the request again; `None` for agents and in passthrough.
+    pub(crate) writer: Option<RequestWriter>,
+    /// The schema that the answer is to follow.
+    pub(crate) schema: Option<Value>,
 }
 
 impl Handed {
     pub(crate) fn new(
         plan: &RunPlan,
         backend: &str,
-        emulations: &[Capability],
+        evaluation: &Evaluation,
     ) -> Result<Self, PlanError> {
-        let mut payload = plan.payload.clone();
-        let Payload::Conversation { conversation } = &mut payload else {
+        let model = plan.model_on(backend);
+        let mut handed = Self {
+            payload: plan.payload.clone(),
+            emulation: EmulationReport::default(),
+            losses: Vec::new(),
+            model,
+            writer: None,
+            schema: None,
+        };
+        let Payload::Conversation { conversation } = &mut handed.payload else {
             // Evaluation allows no emulation in passthrough.
-            return Ok(Self {
-                payload,
-                emulation: EmulationReport::default(),
-                losses: Vec::new(),
-            });
+            check_renaming(plan, backend, handed.model.as_deref())?;
+            return Ok(handed);
         };
+        let emulations = evaluation.required_emulations();
+        handed.schema = plan
+            .output_schema
+            .clone()
+            .or_else(|| schema_in(conversation));
+        let form = answer_form(plan, evaluation, handed.schema.as_ref());
         let Some(target) = plan.models.get(backend) else {
-            let emulation = plan.engine.apply(emulations, conversation);
-            return Ok(Self {
-                payload,
-                emulation,
-                losses: Vec::new(),
-            });
+            handed.emulation = plan.engine.apply(&emulations, conversation);
+            form.apply(conversation);
+            return Ok(handed);
         };
-        let (done, emulation) = lower(plan, target, backend, emulations)?;
-        judge(plan.on_loss, backend, &done.ledger)?;
-        Ok(Self {
-            payload: Payload::Lowered {
-                dialect: target.dialect,
-                request: done.output,
-                exchange: Box::new(done.exchange),
-            },
+        let writer = RequestWriter {
+            order: plan.order.clone(),
+            source: plan.source.clone(),
+            backend: backend.to_owned(),
+            dialect: plan.dialect_on(backend).unwrap_or(target.dialect),
+            profile: target.profile.clone(),
+            model: handed.model.clone(),
+            engine: plan.engine.clone(),
+            emulations,
+            form,
+            on_loss: plan.on_loss,
+        };
+        let Written {
+            payload,
             emulation,
-            losses: done.ledger.entries().iter().filter_map(loss).collect(),
+            losses,
+        } = writer.write(Additions::default())?;
+        Ok(Self {
+            payload,
+            emulation,
+            losses,
+            writer: Some(writer),
+            ..handed
         })
     }
 }
 
-/// Writes the request in the model's dialect, with ABP's emulations applied.
-fn lower(
-    plan: &RunPlan,
-    target: &ModelTarget,
-    backend: &str,
-    emulations: &[Capability],
-) -> Result<(Translation, EmulationReport), PlanError> {
-    let mut emulation = EmulationReport::default();
-    let mut emulate = |conversation: &mut _| {
-        emulation = plan.engine.apply(emulations, conversation);
+/// How the answer is made to follow the schema. A vendor's request that names one itself is translated
+/// with it, unless ABP has to make up for what the model lacks.
+fn answer_form(plan: &RunPlan, evaluation: &Evaluation, schema: Option<&Value>) -> AnswerForm {
+    let Some(schema) = schema else {
+        return AnswerForm::Free;
     };
-    let options = Options {
-        profile: target.profile.clone(),
-        cut_stops: true,
-        ..Options::default()
+    let mut provisions = evaluation.provisions.iter();
+    let provision = provisions
+        .find(|(requirement, _)| requirement.capability == Capability::StructuredOutputJsonSchema);
+    let is_emulated = matches!(provision, Some((_, Provision::ByEmulation(_))));
+    match (is_emulated, plan.output_schema.is_some()) {
+        (true, _) => AnswerForm::Told(schema.clone()),
+        (false, true) => AnswerForm::Native(schema.clone()),
+        (false, false) => AnswerForm::Free,
+    }
+}
+
+/// A vendor's own request is sent byte for byte, so its model cannot be given another name.
+fn check_renaming(plan: &RunPlan, backend: &str, vendor: Option<&str>) -> Result<(), PlanError> {
+    let (Some(named), Some(vendor)) = (plan.source.model(), vendor) else {
+        return Ok(());
     };
-    let done = match &plan.source {
-        Source::Vendor { dialect, request } => {
-            let (from, to) = (*dialect, target.dialect);
-            translate_request_with(request.as_bytes(), from, to, &options, emulate)
-        }
-        Source::Order => {
-            let mut conversation = plan.source.conversation(plan.order())?;
-            emulate(&mut conversation);
-            write_request(conversation, target.dialect, &target.profile)
-        }
-    };
-    let done = done.map_err(|error| PlanError::Lossy {
+    if named == vendor {
+        return Ok(());
+    }
+    Err(PlanError::Lossy {
         backend: backend.to_owned(),
-        problem: error.to_string(),
-        code: abp_error::AbpError::from(error).code(),
-    })?;
-    tell_of_stops(&done.exchange, &mut emulation);
-    Ok((done, emulation))
+        problem: format!(
+            "passthrough changes nothing of the request, and the vendor calls the model {named:?} {vendor:?}"
+        ),
+        code: ErrorCode::MappingLossyConversion,
+    })
 }
 
 /// Tells that the answer is cut where the model itself would not have stopped.

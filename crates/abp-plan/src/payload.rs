@@ -2,13 +2,10 @@
 
 use std::borrow::Cow;
 
+use abp_core::ContractError;
 use abp_core::ir::IrConversation;
-use abp_core::{ContractError, RuntimeConfig};
 use abp_dialect::{Dialect, Exchange};
 use serde::Serialize;
-
-use crate::PlanError;
-use crate::source::vendor_request;
 
 /// What is handed to a backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,15 +35,6 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The vendor's request named by `config.vendor.abp.request`, as it is.
-    pub(crate) fn passthrough(config: &RuntimeConfig) -> Result<Self, PlanError> {
-        let request = vendor_request(config).ok_or_else(|| PlanError::Setting {
-            key: "request",
-            problem: "passthrough needs the vendor's request here".to_owned(),
-        })?;
-        Ok(Self::VendorRequest { request })
-    }
-
     /// The payload's bytes, as a backend receives them.
     ///
     /// # Errors

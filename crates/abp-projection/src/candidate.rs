@@ -26,11 +26,11 @@ pub struct Candidate {
     pub model: Option<ModelOffer>,
 }
 
-/// A model API: the dialect it is asked in, and the models it serves.
+/// A model API: the dialects it is asked in, and the models it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelOffer {
-    /// The dialect.
-    pub dialect: Dialect,
+    /// The dialects, the best first.
+    pub dialects: Vec<Dialect>,
     /// The models; `None` where the operator lists none, and any may be asked for.
     pub served: Option<ServedModels>,
 }
@@ -84,6 +84,15 @@ impl ServedModels {
                 .collect::<Vec<_>>()
                 .join(", "),
         }
+    }
+}
+
+impl ModelOffer {
+    /// The dialect in which something of `source` is best said: its own where that is spoken.
+    #[must_use]
+    pub fn dialect_for(&self, source: Option<Dialect>) -> Option<Dialect> {
+        let own = source.filter(|source| self.dialects.contains(source));
+        own.or_else(|| self.dialects.first().copied())
     }
 }
 

@@ -27,15 +27,18 @@ pub struct Demands {
     pub may_emulate: bool,
     /// The model that is asked for, as the order or the vendor's request names it.
     pub model: Option<String>,
-    /// The vendor's request that the order carries.
+    /// What is carried to a model in some vendor's terms: the request of the order, or the order's own
+    /// words for a model whose vendor is known.
     pub request: Option<SourceRequest>,
 }
 
-/// A vendor's request, as far as it matters for the choice of a backend.
+/// A request in a vendor's terms, as far as it matters for the choice of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRequest {
-    /// Its dialect.
+    /// Its dialect: of a vendor's request, or of the vendor of the model that is asked for.
     pub dialect: Dialect,
+    /// Whether the order carries a vendor's request; otherwise only its model's vendor is known.
+    pub is_vendor_request: bool,
     /// The features it uses.
     pub features: BTreeSet<Feature>,
 }

@@ -216,20 +216,29 @@ impl ProjectionMatrix {
     /// How much of the order's vendor request survives on the way to a candidate. Agents get it in
     /// ABP's own form, and an order in its own words is written anew for each: nothing is mapped then.
     fn mapping(&self, candidate: &Candidate, demands: &Demands) -> Mapping {
-        let pair = demands.request.as_ref().zip(candidate.model.as_ref());
-        let Some((request, offer)) = pair else {
+        let offer = candidate.model.as_ref();
+        let pair = demands.request.as_ref().and_then(|request| {
+            let to = offer?.dialect_for(Some(request.dialect))?;
+            Some((request, to))
+        });
+        let Some((request, to)) = pair else {
             return Mapping {
                 fidelity: 1.0,
                 is_same_dialect: false,
                 reasons: Vec::new(),
             };
         };
-        let (from, to) = (request.dialect, offer.dialect);
+        let from = request.dialect;
         if from == to {
+            let whose = if request.is_vendor_request {
+                "the request"
+            } else {
+                "the model's vendor"
+            };
             return Mapping {
                 fidelity: 1.0,
                 is_same_dialect: true,
-                reasons: vec![format!("it speaks {from}, the dialect of the request")],
+                reasons: vec![format!("it speaks {from}, the dialect of {whose}")],
             };
         }
         let carried = self.rules.fidelity(from, to, &request.features);
@@ -240,12 +249,15 @@ impl ProjectionMatrix {
             (true, losses) => losses.join("; "),
             (false, losses) => format!("not everything it uses arrives: {}", losses.join("; ")),
         };
+        let way = if request.is_vendor_request {
+            format!("the request is translated from {from} to {to}")
+        } else {
+            format!("the model's vendor speaks {from}, and the order is written in {to}")
+        };
         Mapping {
             fidelity: carried.score,
             is_same_dialect: false,
-            reasons: vec![format!(
-                "the request is translated from {from} to {to}: {verdict}"
-            )],
+            reasons: vec![format!("{way}: {verdict}")],
         }
     }
 }

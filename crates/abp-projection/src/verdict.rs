@@ -46,7 +46,7 @@ impl Standing<'_> {
                 format!("its score of {total:.3} is the highest")
             }
             Some(rival) if this.is_same_dialect && !rival.is_same_dialect => format!(
-                "it shares the highest score ({total:.3}) with {} and speaks the dialect of the request",
+                "it shares the highest score ({total:.3}) with {} and speaks the vendor's own dialect",
                 rival.backend
             ),
             Some(rival) => format!(

@@ -1,16 +1,29 @@
-//! Between work orders and conversations, and between answers and events.
+//! From work orders to conversations, and from vendors' counts to a receipt's.
 
-use abp_core::ir::{
-    IrContentBlock, IrConversation, IrFinishReason, IrMessage, IrResponse, IrRole, IrToolInput,
-    IrUsage, Leaf,
-};
-use abp_core::{AgentEventKind, UsageNormalized, WorkOrder};
-use abp_json::Limits;
-use serde_json::Value;
+use abp_core::ir::{IrContentBlock, IrConversation, IrMessage, IrRole, IrUsage, Leaf};
+use abp_core::{UsageNormalized, WorkOrder};
+
+/// A file of an order's context whose content a model is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextFile {
+    /// The path, as the order names it.
+    pub path: String,
+    /// All of the file's text.
+    pub content: String,
+}
 
 /// The conversation a work order starts: one message of the user with the task and its context.
 #[must_use]
 pub fn map_work_order(order: &WorkOrder) -> IrConversation {
+    map_work_order_with(order, &[])
+}
+
+/// The conversation a work order starts, with the contents of files that were read for it.
+///
+/// Every part is a text of its own: the task, `Context: NAME` with each snippet, `Files that matter:`
+/// with all paths, and `File: PATH` with the content of each file that is given.
+#[must_use]
+pub fn map_work_order_with(order: &WorkOrder, files: &[ContextFile]) -> IrConversation {
     let mut texts = vec![order.task.clone()];
     texts.extend(
         order
@@ -25,6 +38,11 @@ pub fn map_work_order(order: &WorkOrder) -> IrConversation {
             order.context.files.join("\n")
         ));
     }
+    texts.extend(
+        files
+            .iter()
+            .map(|file| format!("File: {}\n\n{}", file.path, file.content)),
+    );
     let plain = texts.len() == 1;
     let content = texts.into_iter().map(IrContentBlock::text).collect();
     let mut conversation = IrConversation::from_messages(vec![IrMessage {
@@ -33,80 +51,6 @@ pub fn map_work_order(order: &WorkOrder) -> IrConversation {
     }]);
     conversation.settings.model = order.config.model.as_deref().map(Leaf::from);
     conversation
-}
-
-/// What an answer means for a run. Only the first choice counts: a run asks for one.
-#[must_use]
-pub fn map_response(response: &IrResponse) -> Vec<AgentEventKind> {
-    let mut events = Vec::new();
-    let Some(choice) = response.choices.first() else {
-        return events;
-    };
-    for block in &choice.message.content {
-        events.extend(event(&block.body));
-    }
-    let reason = choice.finish.as_ref().map(|finish| finish.reason);
-    events.extend(reason.and_then(warning));
-    if let Some(usage) = &response.usage {
-        events.push(AgentEventKind::UsageUpdated {
-            usage: normalized_usage(usage),
-        });
-    }
-    events
-}
-
-fn event(body: &IrContentBlock) -> Option<AgentEventKind> {
-    Some(match body {
-        IrContentBlock::Text { text, .. } | IrContentBlock::Refusal { text } => {
-            AgentEventKind::AssistantMessage {
-                text: text.value.clone(),
-            }
-        }
-        IrContentBlock::Thinking { text, .. } if !text.is_empty() => {
-            AgentEventKind::ThinkingDelta {
-                text: text.value.clone(),
-            }
-        }
-        IrContentBlock::ToolUse {
-            id, name, input, ..
-        } => AgentEventKind::ToolCall {
-            tool_name: name.value.clone(),
-            tool_use_id: id.as_ref().map(|id| id.value.clone()),
-            parent_tool_use_id: None,
-            input: arguments(input),
-        },
-        _ => return None,
-    })
-}
-
-/// Arguments as an event carries them; what is no JSON is told as the text it is.
-fn arguments(input: &IrToolInput) -> Value {
-    match input {
-        IrToolInput::Json(json) => {
-            let text = json.text();
-            abp_json::admit_text(text.as_bytes(), &Limits::default()).map_or_else(
-                |_| Value::String(text.to_owned()),
-                |admitted| admitted.value,
-            )
-        }
-        IrToolInput::Text(text) | IrToolInput::Invalid(text) => Value::String(text.value.clone()),
-    }
-}
-
-/// An end that the reader of a run should know of.
-fn warning(reason: IrFinishReason) -> Option<AgentEventKind> {
-    let message = match reason {
-        IrFinishReason::Length => "the answer was cut off at its limit of tokens",
-        IrFinishReason::ContentFilter => "the vendor's filter ended the answer",
-        IrFinishReason::Refusal => "the model declined",
-        IrFinishReason::Pause => "the vendor paused the turn",
-        IrFinishReason::Error => "the model's answer is not usable",
-        IrFinishReason::Incomplete => "the answer broke off",
-        _ => return None,
-    };
-    Some(AgentEventKind::Warning {
-        message: message.to_owned(),
-    })
 }
 
 /// The counts as a receipt carries them. A vendor's input includes what came from or went into a

@@ -7,6 +7,7 @@
 
 mod accumulate;
 mod agent;
+mod answer;
 mod bytes;
 mod check;
 mod codecs;
@@ -24,7 +25,8 @@ mod watch;
 mod write;
 
 pub use accumulate::Accumulator;
-pub use agent::{map_response, map_work_order, normalized_usage};
+pub use agent::{ContextFile, map_work_order, map_work_order_with, normalized_usage};
+pub use answer::map_response;
 pub use bytes::{ByteTranslator, translate_stream};
 pub use check::TextCheck;
 pub use codecs::codec;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use abp_backend_core::Emission;
 use abp_core::AgentEventKind;
-use abp_core::ir::{IrBlockStart, IrDelta, IrFinishReason, IrResponse};
+use abp_core::ir::{IrBlockStart, IrContentBlock, IrDelta, IrFinish, IrFinishReason, IrResponse};
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
 use abp_dialect::{Codec, Dialect, DialectError, Exchange, Reader, StreamDecoder};
 use abp_error::{AbpError, ErrorCode};
@@ -11,10 +12,53 @@ use abp_json::{Limits, Tape};
 use abp_translate::{
     Accumulator, Undo, Undone, codec, map_response, normalized_usage, restore_response,
 };
+use bytes::Bytes;
+use serde_json::Value;
 
 use super::broken;
 use super::failure;
-use super::usage::VendorUsage;
+use super::leftovers::Leftovers;
+use super::sound::Sound;
+use super::usage::{VendorUsage, told};
+
+/// What was asked, as far as the answer's reader has to know it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The dialect of question and answer.
+    pub(super) dialect: Dialect,
+    /// What the request's translation left to undo.
+    pub(super) exchange: Exchange,
+    /// The request's body.
+    pub(super) request: Bytes,
+}
+
+impl Asked {
+    /// What the answer holds besides its content; what it only repeats of the request is none of that.
+    fn leftovers(&self) -> Result<Leftovers, AbpError> {
+        let codec = known(self.dialect)?;
+        // A request that is no JSON is the vendor's to judge.
+        let tape = Tape::parse(&self.request, &Limits::default()).ok();
+        let echo = tape.map(|tape| codec.echo(tape.root())).unwrap_or_default();
+        Ok(Leftovers::without(echo.into_iter().map(|(name, _)| name)))
+    }
+
+    fn sound(&self) -> Sound {
+        let tape = Tape::parse(&self.request, &Limits::default()).ok();
+        tape.map(|tape| Sound::asked_by(tape.root()))
+            .unwrap_or_default()
+    }
+}
+
+/// An answer that was read to its end.
+#[derive(Debug)]
+pub(super) struct ReadAnswer {
+    /// Its events, without the pieces that were told before.
+    pub(super) events: Vec<Emission>,
+    /// What was said in words.
+    pub(super) text: Option<String>,
+    /// The model that the vendor names.
+    pub(super) model: Option<String>,
+}
 
 /// Reads a stream: its pieces as they come, and at the end what they were together.
 pub(super) struct AnswerReader {
@@ -24,6 +68,9 @@ pub(super) struct AnswerReader {
     answer: Accumulator,
     /// What the blocks are that pieces may still be appended to.
     blocks: BTreeMap<u32, Spoken>,
+    model: Option<String>,
+    leftovers: Leftovers,
+    sound: Sound,
 }
 
 /// How a piece of a block is told.
@@ -34,14 +81,17 @@ enum Spoken {
 }
 
 impl AnswerReader {
-    /// Reads a stream; `exchange` is what the request's translation left to undo.
-    pub(super) fn new(dialect: Dialect, exchange: &Exchange) -> Result<Self, AbpError> {
+    /// Reads the stream that answers a request.
+    pub(super) fn new(asked: &Asked) -> Result<Self, AbpError> {
         Ok(Self {
             sse: SseDecoder::new(SseLimits::default()),
-            decoder: known(dialect)?.stream_decoder(),
-            undo: Undo::new(exchange),
+            decoder: known(asked.dialect)?.stream_decoder(),
+            undo: Undo::new(&asked.exchange),
             answer: Accumulator::default(),
             blocks: BTreeMap::new(),
+            model: None,
+            leftovers: asked.leftovers()?,
+            sound: asked.sound(),
         })
     }
 
@@ -62,7 +112,13 @@ impl AnswerReader {
         events: &mut Vec<AgentEventKind>,
     ) -> Result<(), AbpError> {
         let mut deltas = Vec::new();
-        let read = read_events(self.sse.feed(bytes), &mut *self.decoder, usage, &mut deltas);
+        let read = EventReader {
+            decoder: &mut *self.decoder,
+            usage,
+            leftovers: &mut self.leftovers,
+            sound: &mut self.sound,
+        };
+        let read = read.read(self.sse.feed(bytes), &mut deltas);
         self.take(deltas, events)?;
         events.extend(read?);
         Ok(())
@@ -78,25 +134,39 @@ impl AnswerReader {
         events: &mut Vec<AgentEventKind>,
     ) -> Result<(), AbpError> {
         let mut deltas = Vec::new();
-        let read = read_events(self.sse.finish(), &mut *self.decoder, usage, &mut deltas);
+        let read = EventReader {
+            decoder: &mut *self.decoder,
+            usage,
+            leftovers: &mut self.leftovers,
+            sound: &mut self.sound,
+        };
+        let read = read.read(self.sse.finish(), &mut deltas);
         self.decoder.end(&mut deltas);
         self.take(deltas, events)?;
         events.extend(read?);
         Ok(())
     }
 
+    /// The model that the vendor names, as soon as it does.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
     /// What the pieces were together: one message, the calls, and what the reader should know.
     ///
     /// # Errors
     /// Fails where the answer broke off.
-    pub(super) fn conclude(self) -> Result<Vec<AgentEventKind>, AbpError> {
+    pub(super) fn conclude(self) -> Result<ReadAnswer, AbpError> {
         let response = self.answer.finish();
         let response = response.map_err(|error| failure::of_error(&error))?;
         let thought =
             |event: &AgentEventKind| matches!(event, AgentEventKind::ThinkingDelta { .. });
         let mut events = whole(&response)?;
         events.retain(|event| !thought(event));
-        Ok(events)
+        events.extend(self.sound.into_event());
+        let mut leftovers = self.leftovers;
+        leftovers.add(beside(&response));
+        Ok(ReadAnswer::new(events, self.model, leftovers))
     }
 
     /// The usage that was told before the answer broke off.
@@ -113,6 +183,12 @@ impl AnswerReader {
         for delta in deltas {
             if let IrDelta::Error(error) = &delta {
                 return Err(failure::of_error(error));
+            }
+            if let IrDelta::Start {
+                model: Some(model), ..
+            } = &delta
+            {
+                self.model = Some(model.value.clone());
             }
             // A run's receipt lists what was lost of the request; of the answer, the trace shows all.
             for delta in self.undo.delta(delta, &mut Undone::default()) {
@@ -159,50 +235,62 @@ impl AnswerReader {
     }
 }
 
-/// Reads what is in the bytes; the warnings about what could not be read.
-fn read_events(
-    mut fed: abp_dialect::sse::SseEvents<'_, '_>,
-    decoder: &mut dyn StreamDecoder,
-    usage: &mut VendorUsage,
-    deltas: &mut Vec<IrDelta>,
-) -> Result<Vec<AgentEventKind>, AbpError> {
-    let unreadable = |error: DialectError| broken(format!("the stream cannot be read: {error}"));
-    let mut warnings = Vec::new();
-    while let Some(event) = fed.next_event().map_err(unreadable)? {
-        let (name, data, cut) = match event {
-            SseEvent::Message {
-                name,
-                data,
-                unterminated,
-                ..
-            } => (name, data, unterminated),
-            SseEvent::Comment(_) => continue,
-            SseEvent::NotUtf8 { offset } => {
-                warnings.push(skipped(&format!(
-                    "it is no UTF-8 (it ends at byte {offset})"
-                )));
+/// Reads events of a stream.
+struct EventReader<'r> {
+    decoder: &'r mut dyn StreamDecoder,
+    usage: &'r mut VendorUsage,
+    leftovers: &'r mut Leftovers,
+    sound: &'r mut Sound,
+}
+
+impl EventReader<'_> {
+    /// Reads what is in the bytes; returns the warnings about what could not be read.
+    fn read(
+        self,
+        mut fed: abp_dialect::sse::SseEvents<'_, '_>,
+        deltas: &mut Vec<IrDelta>,
+    ) -> Result<Vec<AgentEventKind>, AbpError> {
+        let unreadable =
+            |error: DialectError| broken(format!("the stream cannot be read: {error}"));
+        let mut warnings = Vec::new();
+        while let Some(event) = fed.next_event().map_err(unreadable)? {
+            let (name, data, cut) = match event {
+                SseEvent::Message {
+                    name,
+                    data,
+                    unterminated,
+                    ..
+                } => (name, data, unterminated),
+                SseEvent::Comment(_) => continue,
+                SseEvent::NotUtf8 { offset } => {
+                    let problem = format!("it is no UTF-8 (it ends at byte {offset})");
+                    warnings.push(skipped(&problem));
+                    continue;
+                }
+            };
+            if data.trim() == "[DONE]" {
+                self.decoder.terminator(deltas);
                 continue;
             }
-        };
-        if data.trim() == "[DONE]" {
-            decoder.terminator(deltas);
-            continue;
+            let tape = match Tape::parse_str(data, &Limits::default()) {
+                Ok(tape) => tape,
+                // The connection was cut in the middle of it: the answer broke off before.
+                Err(_) if cut => continue,
+                Err(error) => {
+                    warnings.push(skipped(&error.to_string()));
+                    continue;
+                }
+            };
+            self.usage.observe(tape.root());
+            let reader = Reader::new(&tape);
+            let read = self.decoder.event(name, reader.root(), deltas);
+            read.map_err(unreadable)?;
+            let kept = [told(tape.root()), self.sound.observe(tape.root())];
+            self.leftovers
+                .observe(&reader, kept.into_iter().flatten(), name);
         }
-        let tape = match Tape::parse_str(data, &Limits::default()) {
-            Ok(tape) => tape,
-            // The connection was cut in the middle of it: the answer broke off before.
-            Err(_) if cut => continue,
-            Err(error) => {
-                warnings.push(skipped(&error.to_string()));
-                continue;
-            }
-        };
-        usage.observe(tape.root());
-        let reader = Reader::new(&tape);
-        let read = decoder.event(name, reader.root(), deltas);
-        read.map_err(unreadable)?;
+        Ok(warnings)
     }
-    Ok(warnings)
 }
 
 fn skipped(problem: &str) -> AgentEventKind {
@@ -216,27 +304,69 @@ fn skipped(problem: &str) -> AgentEventKind {
 /// # Errors
 /// Fails where it is none, or tells of an error.
 pub(super) fn read_whole(
-    dialect: Dialect,
-    exchange: &Exchange,
+    asked: &Asked,
     body: &[u8],
     usage: &mut VendorUsage,
-) -> Result<Vec<AgentEventKind>, AbpError> {
+) -> Result<ReadAnswer, AbpError> {
     let unreadable = |error: DialectError| broken(format!("the answer cannot be read: {error}"));
     let tape = Tape::parse(body, &Limits::default()).map_err(|error| unreadable(error.into()))?;
     let root = tape.root();
     usage.observe(root);
     if root.get("error").is_some_and(|error| !error.is_null()) {
-        let told = failure::read(dialect, body, None);
+        let told = failure::read(asked.dialect, body, None);
         return Err(told.map_or_else(
             || broken("the vendor answers with an error that cannot be read"),
             |told| failure::of_error(&told),
         ));
     }
     let reader = Reader::new(&tape);
-    let response = known(dialect)?.read_response(reader.root());
+    let response = known(asked.dialect)?.read_response(reader.root());
     let mut response = response.map_err(unreadable)?;
-    restore_response(&mut response, exchange);
-    whole(&response)
+    let model = response.model.as_ref().map(|model| model.value.clone());
+    restore_response(&mut response, &asked.exchange);
+    let (mut leftovers, mut sound) = (asked.leftovers()?, asked.sound());
+    let kept = [told(root), sound.observe(root)];
+    leftovers.observe(&reader, kept.into_iter().flatten(), None);
+    leftovers.add(beside(&response));
+    let mut events = whole(&response)?;
+    events.extend(sound.into_event());
+    Ok(ReadAnswer::new(events, model, leftovers))
+}
+
+impl ReadAnswer {
+    /// Attaches the vendor's fields to what was said, or to the last event where nothing was.
+    fn new(
+        mut kinds: Vec<AgentEventKind>,
+        model: Option<String>,
+        mut leftovers: Leftovers,
+    ) -> Self {
+        let said = kinds.iter().find_map(|kind| match kind {
+            AgentEventKind::AssistantMessage { text } => Some(text.clone()),
+            _ => None,
+        });
+        let is_message =
+            |kind: &AgentEventKind| matches!(kind, AgentEventKind::AssistantMessage { .. });
+        kinds.extend(leftovers.warnings());
+        let place = kinds.iter().position(is_message);
+        let place = place.unwrap_or_else(|| kinds.len().saturating_sub(1));
+        let events = kinds.into_iter().map(|kind| Emission { kind, ext: None });
+        let mut events: Vec<_> = events.collect();
+        if let Some(fields) = leftovers.take_fields() {
+            if events.is_empty() {
+                let message = "the vendor's answer says nothing but fields of its own".to_owned();
+                let kind = AgentEventKind::Warning { message };
+                events.push(Emission { kind, ext: None });
+            }
+            if let Some(event) = events.get_mut(place) {
+                event.ext = Some(BTreeMap::from([("vendor".to_owned(), fields)]));
+            }
+        }
+        Self {
+            events,
+            text: said,
+            model,
+        }
+    }
 }
 
 /// The events of a whole answer. Its texts are one message, however many blocks they came in: a
@@ -264,7 +394,47 @@ fn whole(response: &IrResponse) -> Result<Vec<AgentEventKind>, AbpError> {
     Ok(thoughts.into_iter().chain(message).chain(others).collect())
 }
 
-fn known(dialect: Dialect) -> Result<&'static dyn Codec, AbpError> {
+/// What an answer has besides its content: its id, what is said about its end where that is no reason
+/// to warn, and the proofs by which the vendor knows its own reasoning again.
+fn beside(response: &IrResponse) -> Vec<(&'static str, Value)> {
+    let choice = response.choices.first();
+    let finish = choice.and_then(|choice| choice.finish.as_ref());
+    let is_usual = |finish: &&IrFinish| {
+        use IrFinishReason::{Stop, StopSequence, ToolUse};
+        matches!(finish.reason, Stop | StopSequence | ToolUse)
+    };
+    let details = finish.filter(is_usual).and_then(|end| end.details.as_ref());
+    let details = details.and_then(|details| serde_json::from_str(details.text()).ok());
+    let blocks = choice.map(|choice| choice.message.content.iter());
+    let proofs = blocks.into_iter().flatten().filter_map(|block| {
+        let (IrContentBlock::Thinking { signature, .. }
+        | IrContentBlock::ToolUse { signature, .. }) = &block.body
+        else {
+            return None;
+        };
+        Some(Value::String(signature.as_ref()?.value.clone()))
+    });
+    let proofs: Vec<_> = proofs.collect();
+    let id = response
+        .id
+        .as_ref()
+        .map(|id| Value::String(id.value.clone()));
+    let proofs = (!proofs.is_empty()).then_some(Value::Array(proofs));
+    let stop = finish.and_then(|end| end.stop_sequence.as_ref());
+    let stop = stop.map(|stop| Value::String(stop.value.clone()));
+    let found = [
+        ("id", id),
+        ("finish_details", details),
+        ("stop_sequence", stop),
+        ("proofs", proofs),
+    ];
+    let found = found.into_iter();
+    found
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+pub(super) fn known(dialect: Dialect) -> Result<&'static dyn Codec, AbpError> {
     codec(dialect).ok_or_else(|| {
         let message = format!("{dialect} is not read yet");
         AbpError::new(ErrorCode::DialectUnknown, message)

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, SystemTime};
 
-use abp_backend_core::{ModelReply, retry_after};
+use abp_backend_core::retry_after;
 use abp_core::ir::{IrError, IrErrorKind};
 use abp_dialect::{Dialect, Reader};
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
 use abp_translate::codec;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::broken;
 
 /// The longest body of an error that is read, and the longest message that is repeated.
-const MAX_ERROR_BODY: usize = 256 << 10;
+pub(super) const MAX_ERROR_BODY: usize = 256 << 10;
 const MAX_MESSAGE: usize = 500;
 
 /// Words by which vendors tell, among requests that are wrong, those that are too long or forbidden.
@@ -25,16 +25,19 @@ const TOO_LONG: [&str; 4] = [
 ];
 const FILTERED: [&str; 2] = ["content_filter", "content_policy_violation"];
 
-/// The error that an answer other than a success means.
-pub(super) async fn of_reply(dialect: Dialect, reply: ModelReply) -> AbpError {
-    let status = reply.status;
+/// The error that an answer other than a success means. A body that did not arrive is empty: an error
+/// that cannot be read is still an error.
+pub(super) fn of_reply(
+    dialect: Dialect,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> AbpError {
     if !status.is_client_error() && !status.is_server_error() {
         return broken(format!("the vendor answers {status}, which is no answer"));
     }
-    let wait = retry_after(&reply.headers, SystemTime::now());
-    // An error that cannot be read is still an error.
-    let body = reply.body.collect(MAX_ERROR_BODY).await.unwrap_or_default();
-    let told = read(dialect, &body, Some(status));
+    let wait = retry_after(headers, SystemTime::now());
+    let told = read(dialect, body, Some(status));
     failure(kind_of(status), told.as_ref(), Some(status), wait)
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 /// answered as it asks.
 pub(super) fn call(
     order: &WorkOrder,
+    planned_model: Option<&str>,
     payload: &Payload,
     upstream: &UpstreamDescriptor,
 ) -> Result<ModelCall, AbpError> {
@@ -51,7 +52,7 @@ pub(super) fn call(
     Ok(ModelCall {
         dialect,
         operation: ModelOperation::Generate { stream },
-        model: model(order, tape.root(), by_address)?,
+        model: model(planned_model, tape.root(), by_address)?,
         query: by_address.then(|| "alt=sse".to_owned()),
         headers: HeaderMap::new(),
         body: Bytes::from(body),
@@ -87,8 +88,8 @@ fn spoken(
 
 /// The model that is asked for. Only an address cannot do without one: a vendor that reads it from the
 /// body says itself what it thinks of a missing one.
-fn model(order: &WorkOrder, request: View<'_>, needed: bool) -> Result<String, AbpError> {
-    let told = order.config.model.clone();
+fn model(planned: Option<&str>, request: View<'_>, needed: bool) -> Result<String, AbpError> {
+    let told = planned.map(str::to_owned);
     let written = || Some(request.get("model")?.as_str()?.into_owned());
     let model = told.or_else(written).filter(|model| !model.is_empty());
     match model {

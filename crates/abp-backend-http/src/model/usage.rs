@@ -29,7 +29,7 @@ impl VendorUsage {
 
 /// Where a document tells its usage: Claude's streams in the message they begin with, those of
 /// Responses in the answer they end with, Kimi's in the choice they end with.
-fn told(document: View<'_>) -> Option<View<'_>> {
+pub(super) fn told(document: View<'_>) -> Option<View<'_>> {
     let inside = |outer: &str| document.get(outer)?.get("usage");
     let choices = || {
         document

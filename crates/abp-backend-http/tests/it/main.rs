@@ -3,7 +3,11 @@
 //! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
 
 #[cfg(test)]
+mod content;
+#[cfg(test)]
 mod exchange;
+#[cfg(test)]
+mod harness;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

@@ -1,150 +1,17 @@
 //! Work orders on a model: requests, events, failures.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use abp_backend_core::{
-    Backend as _, BoxFuture, CancelHandle, Emission, HostRequest, ModelBody, ModelCall,
-    ModelOperation, ModelReply, OpenSpec, RunContext, RunEnd, Upstream, UpstreamDescriptor,
-    UpstreamError, cancellation,
-};
-use abp_backend_http::ModelBackend;
-use abp_core::{
-    AgentEventKind, CancelReason, Capability, CapabilityManifest, SupportLevel, WorkOrder,
-};
+use abp_backend_core::{Backend as _, Upstream, UpstreamError};
+use abp_core::{AgentEventKind, CancelReason, Capability, SupportLevel};
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_plan::{Candidate, ConfirmedPlan, PlanSettings, plan};
 use abp_testkit::{ExchangeEnd, FakeVendor, Reply, Script, fixture};
-use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
+use crate::harness::{Canned, Ran, answered, backend, confirmed, run, run_plan};
 use crate::support::{KEY, until, upstream};
-
-/// What a run told, and how it ended.
-struct Ran {
-    events: Vec<AgentEventKind>,
-    end: RunEnd,
-}
-
-impl Ran {
-    fn code(&self) -> Option<ErrorCode> {
-        self.end
-            .result
-            .as_ref()
-            .err()
-            .map(abp_error::AbpError::code)
-    }
-
-    fn texts(&self, of: impl Fn(&AgentEventKind) -> Option<&String>) -> String {
-        self.events.iter().filter_map(of).cloned().collect()
-    }
-
-    fn said_in_pieces(&self) -> String {
-        self.texts(|event| match event {
-            AgentEventKind::AssistantDelta { text } => Some(text),
-            _ => None,
-        })
-    }
-
-    fn thought(&self) -> String {
-        self.texts(|event| match event {
-            AgentEventKind::ThinkingDelta { text } => Some(text),
-            _ => None,
-        })
-    }
-
-    /// Everything but the pieces.
-    fn whole(&self) -> Vec<Value> {
-        let piece = |event: &&AgentEventKind| {
-            matches!(
-                event,
-                AgentEventKind::AssistantDelta { .. } | AgentEventKind::ThinkingDelta { .. }
-            )
-        };
-        let rest = self.events.iter().filter(|event| !piece(event));
-        rest.map(|event| serde_json::to_value(event).unwrap())
-            .collect()
-    }
-}
-
-fn backend(upstream: Arc<dyn Upstream>) -> ModelBackend {
-    let abilities = |_, _: Option<&str>| {
-        CapabilityManifest::from([
-            (Capability::ToolUse, SupportLevel::Native),
-            (Capability::ToolBash, SupportLevel::Native),
-        ])
-    };
-    ModelBackend::new(upstream, abilities, 0)
-}
-
-fn confirmed(backend: &ModelBackend, abp: &Value) -> Arc<ConfirmedPlan> {
-    let order: WorkOrder = serde_json::from_value(json!({
-        "task": "Say hello.",
-        "config": {"model": "some-model", "vendor": {"abp": abp}},
-    }))
-    .unwrap();
-    let descriptor = backend.descriptor();
-    let name = descriptor.name.clone();
-    let candidate = Candidate {
-        backend: name.clone(),
-        manifest: descriptor.manifest.clone(),
-        holders: descriptor.holders,
-        priority: 0,
-    };
-    let settings = PlanSettings {
-        models: [(name.clone(), backend.target().unwrap())].into(),
-        ..PlanSettings::default()
-    };
-    let manifest = descriptor.manifest.as_ref().unwrap();
-    let plan = plan(order, &[candidate], &settings).unwrap();
-    let confirmed = plan.confirm(&name, manifest, &descriptor.holders);
-    Arc::new(confirmed.unwrap())
-}
-
-/// Runs a plan as the host does; `started` is given what cancels it.
-async fn run_plan(
-    backend: &ModelBackend,
-    plan: Arc<ConfirmedPlan>,
-    started: impl FnOnce(CancelHandle),
-) -> Ran {
-    let spec = OpenSpec {
-        run_id: Default::default(),
-        workspace_root: PathBuf::new(),
-        model: None,
-        policy: Default::default(),
-        hidden: Vec::new(),
-    };
-    let session = backend.open(spec).await.unwrap();
-    let (sender, mut requests) = mpsc::channel(1);
-    let (cancel, signal) = cancellation();
-    started(cancel);
-    let context = RunContext::new(plan, PathBuf::new(), sender, signal);
-    let running = tokio::spawn(session.run(context));
-    let mut told = Vec::new();
-    while let Some(HostRequest::Emit { events, reply }) = requests.recv().await {
-        told.extend(events.into_iter().map(|Emission { kind, .. }| kind));
-        reply.send(Ok(())).unwrap();
-    }
-    Ran {
-        events: told,
-        end: running.await.unwrap(),
-    }
-}
-
-async fn run(upstream: Arc<dyn Upstream>, abp: Value) -> Ran {
-    let backend = backend(upstream);
-    let plan = confirmed(&backend, &abp);
-    run_plan(&backend, plan, drop).await
-}
-
-/// A vendor that answers an order so.
-async fn answered(dialect: Dialect, reply: Reply) -> Ran {
-    let vendor = FakeVendor::start(reply).unwrap();
-    run(Arc::new(upstream(&vendor, dialect)), json!({})).await
-}
 
 #[tokio::test]
 async fn a_stream_is_told_in_pieces_and_then_once_as_a_whole() {
@@ -489,57 +356,5 @@ async fn b15_a_cancelled_run_lets_go_of_the_vendor() {
             ))
             .await
         );
-    }
-}
-
-/// An upstream without a network: one answer for every call.
-#[derive(Debug)]
-struct Canned {
-    descriptor: UpstreamDescriptor,
-    answer: Mutex<Result<Vec<u8>, UpstreamError>>,
-}
-
-impl Canned {
-    fn new(dialect: Dialect, stream: Vec<u8>) -> Self {
-        Self {
-            descriptor: UpstreamDescriptor {
-                name: "canned".to_owned(),
-                dialects: vec![dialect],
-                wire_version: None,
-            },
-            answer: Mutex::new(Ok(stream)),
-        }
-    }
-
-    fn failing(error: UpstreamError) -> Self {
-        let canned = Self::new(Dialect::Claude, Vec::new());
-        *canned.answer.lock().unwrap() = Err(error);
-        canned
-    }
-
-    fn set(&self, stream: Vec<u8>) {
-        *self.answer.lock().unwrap() = Ok(stream);
-    }
-}
-
-impl Upstream for Canned {
-    fn descriptor(&self) -> &UpstreamDescriptor {
-        &self.descriptor
-    }
-
-    fn send(&self, call: ModelCall) -> BoxFuture<'_, Result<ModelReply, UpstreamError>> {
-        assert_eq!(call.operation, ModelOperation::Generate { stream: true });
-        let answer = self.answer.lock().unwrap().clone();
-        let kind = [(
-            "content-type".parse().unwrap(),
-            "text/event-stream".parse().unwrap(),
-        )];
-        Box::pin(async move {
-            Ok(ModelReply {
-                status: StatusCode::OK,
-                headers: HeaderMap::from_iter(kind),
-                body: ModelBody::whole(answer?),
-            })
-        })
     }
 }

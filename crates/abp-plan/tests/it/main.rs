@@ -1,4 +1,10 @@
 //! Tests of planning.
 
 #[cfg(test)]
+mod choice;
+#[cfg(test)]
+mod output;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
 mod vendor_requests;

@@ -30,6 +30,8 @@ fn confirmed(order: WorkOrder, model: Option<Dialect>) -> Result<ConfirmedPlan, 
         manifest: Some(manifest()),
         holders: Holders::NONE,
         priority: 0,
+        is_demonstration: false,
+        model: None,
     };
     let target = |dialect| ModelTarget {
         dialect,

@@ -253,7 +253,10 @@ fn upstream(backend: &str, dialect: Dialect, models: Option<&[&str]>) -> Candida
         aliases: [("fast".to_owned(), format!("{backend}-small"))].into(),
     });
     Candidate {
-        model: Some(ModelOffer { dialect, served }),
+        model: Some(ModelOffer {
+            dialects: vec![dialect],
+            served,
+        }),
         ..candidate(
             backend,
             Some(&[(Capability::Streaming, SupportLevel::Native)]),
@@ -308,18 +311,7 @@ fn demonstrations_give_way_to_anything_real() {
 /// A model that the operator did not list is refused, whoever asks for the backend.
 #[test]
 fn only_listed_models_are_asked_for() {
-    let cases: [(Option<&[&str]>, Option<&str>, bool); 9] = [
-        (None, Some("anything"), true),
-        (Some(&["*"]), Some("anything"), true),
-        (Some(&["gpt-*"]), Some("gpt-5"), true),
-        (Some(&["gpt-*"]), Some("claude-x"), false),
-        (Some(&["gpt-*"]), None, true),
-        (Some(&["gpt-*"]), Some("fast"), true),
-        (Some(&["gpt-*"]), Some("up-small"), true),
-        (Some(&[]), Some("gpt-5"), false),
-        (Some(&["[broken"]), Some("[broken"), true),
-    ];
-    for (models, asked, is_served) in cases {
+    let check = |models: Option<&[&str]>, asked: Option<&str>, is_served: bool| {
         let wanted = Demands {
             model: asked.map(str::to_owned),
             ..demands(&[])
@@ -331,7 +323,16 @@ fn only_listed_models_are_asked_for() {
             let expected = format!("it does not serve the model {:?}", asked.unwrap());
             assert!(told.contains(&expected), "{told}");
         }
-    }
+    };
+    check(None, Some("anything"), true);
+    check(Some(&["*"]), Some("anything"), true);
+    check(Some(&["gpt-*"]), Some("gpt-5"), true);
+    check(Some(&["gpt-*"]), Some("claude-x"), false);
+    check(Some(&["gpt-*"]), None, true);
+    check(Some(&["gpt-*"]), Some("fast"), true);
+    check(Some(&["gpt-*"]), Some("up-small"), true);
+    check(Some(&[]), Some("gpt-5"), false);
+    check(Some(&["[broken"]), Some("[broken"), true);
     let listed = ServedModels {
         names: vec!["gpt-*".to_owned(), "o9".to_owned()],
         aliases: [("fast".to_owned(), "gpt-5-mini".to_owned())].into(),
@@ -348,6 +349,7 @@ fn the_dialect_of_a_request_matters() {
         let wanted = Demands {
             request: Some(SourceRequest {
                 dialect: from,
+                is_vendor_request: true,
                 features: features.iter().copied().collect::<BTreeSet<_>>(),
             }),
             ..demands(&[])
@@ -372,7 +374,7 @@ fn the_dialect_of_a_request_matters() {
     assert_eq!(
         plain.selection.reason,
         "chosen because it can do everything that is required, and it shares the highest score \
-         (0.800) with a-gemini and speaks the dialect of the request"
+         (0.800) with a-gemini and speaks the vendor's own dialect"
     );
     // Responses has no stop sequences, and Gemini no switch for single calls.
     let used = [Feature::StopSequences, Feature::SingleToolCalls];

@@ -125,6 +125,15 @@ impl ModelBackend {
         })
     }
 
+    /// What the upstream can do for a model: the one asked for, under its vendor's name, or its first.
+    fn manifest_for(&self, model: Option<&str>) -> CapabilityManifest {
+        let offer = self.descriptor.model.as_ref();
+        let served = offer.and_then(|offer| offer.served.as_ref());
+        let model = model.or_else(|| served?.first_named());
+        let model = model.map(|model| served.map_or(model, |served| served.vendor_name(model)));
+        manifest(&*self.upstream, self.abilities, model)
+    }
+
     /// Judges the one address that the upstream connects to by the rules of the run's policy.
     fn may_connect(&self, policy: &PolicyEngine) -> Result<(), AbpError> {
         let Some(address) = &self.upstream.descriptor().address else {
@@ -168,7 +177,7 @@ impl Backend for ModelBackend {
     }
 
     fn manifest(&self, model: Option<&str>) -> Option<CapabilityManifest> {
-        Some(manifest(&*self.upstream, self.abilities, model))
+        Some(self.manifest_for(model))
     }
 
     fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
@@ -182,7 +191,7 @@ impl Backend for ModelBackend {
                 backend_version: self.upstream.descriptor().wire_version.clone(),
                 adapter_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             },
-            manifest: manifest(&*self.upstream, self.abilities, spec.model.as_deref()),
+            manifest: self.manifest_for(spec.model.as_deref()),
             upstream: Arc::clone(&self.upstream),
         };
         Box::pin(async move { Ok(Box::new(session) as Box<dyn Session>) })

@@ -35,6 +35,8 @@ impl SidecarBackend {
                 holders: Holders::ANNOUNCED,
                 measures_usage: false,
                 priority,
+                is_demonstration: false,
+                model: None,
             },
             spec,
             breaker: Mutex::new(Breaker::default()),

@@ -187,6 +187,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "models"], Kind::Patterns),
     setting(&["upstreams", ANY, "aliases", ANY], Kind::Word),
     setting(&["upstreams", ANY, "weight"], between(1, 1_000)),
+    setting(&["upstreams", ANY, "priority"], PRIORITY),
     setting(&["upstreams", ANY, "wire_version"], Kind::Word),
     setting(&["upstreams", ANY, "prices"], Kind::Text),
     setting(&["upstreams", ANY, "ca_file"], Kind::Path),

@@ -34,6 +34,10 @@ pub struct UpstreamConfig {
     #[serde(default = "default::weight")]
     #[schemars(range(min = 1, max = 1_000))]
     pub weight: u32,
+    /// The operator's preference among backends where a run leaves the choice; higher is better. Read by
+    /// `abp run`.
+    #[serde(default)]
+    pub priority: u32,
     /// The version of its wire, such as `anthropic-version`; the dialect's usual one when omitted.
     /// Read by `abp serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session, Upstream};
-use abp_backend_http::ModelBackend;
+use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
+use abp_backend_http::{HttpUpstream, ModelBackend};
 use abp_backend_mock::MockModel;
 use abp_config::{Config, UpstreamConfig};
 use abp_core::{
@@ -13,7 +13,7 @@ use abp_core::{
 };
 use abp_dialect::Dialect;
 use abp_error::AbpError;
-use abp_plan::ModelTarget;
+use abp_plan::{ModelTarget, ServedModels};
 use serde::Serialize;
 
 use crate::models::http_upstream;
@@ -24,8 +24,6 @@ const PREFIX: &str = "upstream:";
 pub(crate) const MOCK: &str = "mock";
 /// The embedded upstream as a backend.
 pub(crate) const MOCK_BACKEND: &str = "upstream:mock";
-/// Upstreams are chosen only where nothing else is as good.
-const PRIORITY: u32 = 0;
 /// What the embedded model costs by the million tokens, in and out, so that budgets can be tried.
 const MOCK_RATE: f64 = 1.0;
 /// What the embedded model can do.
@@ -186,11 +184,12 @@ pub(crate) struct UpstreamBackend {
 /// # Errors
 /// Fails where an upstream could not be used even with a key.
 pub(crate) fn backends(config: &Config) -> Result<Vec<UpstreamBackend>, AbpError> {
-    let mock = ModelBackend::new(Arc::new(MockModel::new()), mock_abilities, PRIORITY);
-    let mut backends = vec![usable(mock)];
+    let mock = ModelBackend::new(Arc::new(MockModel::new()), mock_abilities, 0);
+    let mut backends = vec![usable(mock.serving(mock_models(config)))];
     for (name, upstream) in &config.upstreams {
+        let over = |http: HttpUpstream| over(http, upstream);
         backends.push(match http_upstream(name, upstream) {
-            Ok(upstream) => usable(over(upstream)),
+            Ok(http) => usable(over(http)),
             Err(problem) => {
                 let bare = UpstreamConfig {
                     api_key_env: None,
@@ -208,8 +207,26 @@ pub(crate) fn backends(config: &Config) -> Result<Vec<UpstreamBackend>, AbpError
     Ok(backends)
 }
 
-fn over(upstream: impl Upstream + 'static) -> ModelBackend {
-    ModelBackend::new(Arc::new(upstream), abp_translate::manifest, PRIORITY)
+/// An upstream as a backend of the models that are listed for it.
+fn over(http: HttpUpstream, configured: &UpstreamConfig) -> ModelBackend {
+    let served = ServedModels {
+        names: configured.models.clone(),
+        aliases: configured.aliases.clone(),
+    };
+    ModelBackend::new(Arc::new(http), abp_translate::manifest, configured.priority).serving(served)
+}
+
+/// The embedded model answers to its own name, and to every other one while nothing is configured.
+fn mock_models(config: &Config) -> ServedModels {
+    let others = if config.upstreams.is_empty() {
+        "*"
+    } else {
+        "mock-*"
+    };
+    ServedModels {
+        names: [MOCK, others].map(str::to_owned).to_vec(),
+        ..ServedModels::default()
+    }
 }
 
 fn mock_abilities(_: Dialect, _: Option<&str>) -> CapabilityManifest {

@@ -336,6 +336,8 @@ mod tests {
             name: name.to_owned(),
             dialects: vec![dialect],
             wire_version: None,
+            address: None,
+            is_demonstration: false,
         };
         Arc::new(Member::new(Arc::new(Named(descriptor)), rules).expect("a member"))
     }

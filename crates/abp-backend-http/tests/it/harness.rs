@@ -74,10 +74,12 @@ impl Ran {
 }
 
 pub(crate) fn backend(upstream: Arc<dyn Upstream>) -> ModelBackend {
-    let abilities = CapabilityManifest::from([
-        (Capability::ToolUse, SupportLevel::Native),
-        (Capability::ToolBash, SupportLevel::Native),
-    ]);
+    let abilities = |_, _: Option<&str>| {
+        CapabilityManifest::from([
+            (Capability::ToolUse, SupportLevel::Native),
+            (Capability::ToolBash, SupportLevel::Native),
+        ])
+    };
     ModelBackend::new(upstream, abilities, 0)
 }
 

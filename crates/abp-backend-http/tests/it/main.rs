@@ -11,6 +11,8 @@ mod harness;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod session;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod timeouts;

@@ -304,6 +304,7 @@ fn show_plan(plan: &RunPlan, output: &mut Output) -> Result<(), AbpError> {
     ));
     output.field("task", &one_line(&plan.order().task));
     output.field("backend", &plan.projection().selected_backend);
+    output.field("why", &one_line(&plan.projection().selection.reason));
     let fallbacks = &plan.projection().selection.fallback_chain;
     if !fallbacks.is_empty() {
         output.field("fallback", &fallbacks.join(", "));

@@ -182,7 +182,11 @@ fn receipts_can_be_looked_at() {
         "{}",
         whole.stdout
     );
-    assert!(whole.stdout.contains("chosen: score"), "{}", whole.stdout);
+    assert!(
+        whole.stdout.contains("chosen because it can do"),
+        "{}",
+        whole.stdout
+    );
     let tools = desk.abp(&["inspect", text(&path), "--only", "tool_call"]);
     assert_eq!(
         tools.stdout,

@@ -36,11 +36,12 @@ fn the_plan_explains_its_choice() {
     assert_eq!(before.status, 0, "{}", before.stderr);
     for line in [
         "backend    b",
+        "why        chosen because it can do everything that is required, and its score of 0.800 is the highest",
         "fallback   a",
-        "  chosen: score 0.800",
-        "  tool_edit: emulated by the backend (adapter)",
-        "  passed over: score 0.770 is below 0.800 of b",
-        "  tool_edit: refused: the backend does not offer it, and it is not emulated: No emulation available for ToolEdit",
+        "  chosen because it can do everything that is required, and its score of 0.800 is the highest",
+        "  tool_edit is emulated by the backend (adapter)",
+        "  not chosen because its score of 0.785 is below the 0.800 of b",
+        "  tool_edit is not offered by the backend and not emulated: No emulation available for ToolEdit",
     ] {
         assert!(
             before.stdout.lines().any(|printed| printed == line),

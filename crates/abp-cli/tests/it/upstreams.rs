@@ -112,14 +112,20 @@ fn a_run_is_written_in_the_dialect_of_its_upstream() {
 
 #[test]
 fn what_a_dialect_cannot_carry_is_in_the_receipt_or_refused() {
-    let desk = Desk::new();
+    let (desk, other) = (Desk::new(), Desk::new());
+    let served = Served::start(&other, &[]);
+    desk.write("upstream.key", &served.key);
+    let key = "api_key_env = \"GATEWAY_KEY\"";
+    let base_url = format!("{}/v1", served.base);
+    desk.write("gateway.toml", upstream("chat", "openai", &base_url, key));
     let request = json!({
         "model": "mock", "max_tokens": 50, "top_k": 3,
         "messages": [{"role": "user", "content": "hello"}],
     });
     let request = format!("abp.request={request}");
-    let params = ["--param", "abp.dialect=claude", "--param", &request];
-    let (status, receipt) = run(&desk, "upstream:mock", &params);
+    let params = ["--config", "gateway.toml", "--param", "abp.dialect=claude"];
+    let params = [&params[..], &["--param", &request]].concat();
+    let (status, receipt) = run(&desk, "upstream:chat", &params);
     assert_eq!(status, 0, "{receipt:#}");
     let losses = receipt["plan"]["losses"].as_array().unwrap();
     let lost = losses
@@ -129,7 +135,7 @@ fn what_a_dialect_cannot_carry_is_in_the_receipt_or_refused() {
     let strict = [&params[..], &["--param", "abp.on_loss=reject"]].concat();
     let refused = desk.abp(
         &[
-            &["run", "--task", "t", "--backend", "upstream:mock"],
+            &["run", "--task", "t", "--backend", "upstream:chat"],
             &strict[..],
         ]
         .concat(),
@@ -324,4 +330,74 @@ fn the_doctor_looks_at_the_gateways_address_and_key() {
     std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (status, verdict, detail) = told(&[], "gateway key");
     assert_eq!((status, verdict.as_str()), (1, "failed"), "{detail}");
+}
+
+/// Where the choice is left to ABP, anything real comes before what only demonstrates; priorities,
+/// dialects and lists of models decide among the real ones.
+#[test]
+fn a_choice_is_between_real_upstreams_that_serve_the_model() {
+    let desk = Desk::new();
+    let address = "http://127.0.0.1:1";
+    let config = [
+        upstream(
+            "chat",
+            "openai",
+            address,
+            "models = [\"gpt-*\", \"shared\"]",
+        ),
+        upstream(
+            "claude",
+            "claude",
+            address,
+            "models = [\"claude-*\", \"shared\"]\npriority = 3",
+        ),
+    ];
+    desk.write("two.toml", config.concat());
+    let plan = |more: &[&str]| {
+        let dry = ["run", "--task", "t", "--dry-run", "--config", "two.toml"];
+        desk.abp(&[&dry, more].concat())
+    };
+    for (model, expected) in [
+        ("gpt-5", "backend    upstream:chat\n"),
+        ("claude-opus-4-8", "backend    upstream:claude\n"),
+        ("shared", "backend    upstream:claude\n"),
+    ] {
+        let planned = plan(&["--backend", "auto", "--model", model]);
+        assert!(
+            planned.stdout.contains(expected),
+            "{model}: {}",
+            planned.stdout
+        );
+        assert!(
+            !planned.stdout.contains("fallback   mock"),
+            "{}",
+            planned.stdout
+        );
+        for name in ["mock", "upstream:mock"] {
+            let lines: Vec<_> = planned.stdout.lines().collect();
+            let place = lines
+                .iter()
+                .position(|line| line.starts_with(&format!("{name}  score")));
+            let verdict = lines[place.unwrap_or_else(|| panic!("{}", planned.stdout)) + 1];
+            assert!(verdict.starts_with("  not chosen because "), "{verdict}");
+        }
+    }
+    let named = plan(&["--backend", "upstream:chat", "--model", "claude-opus-4-8"]);
+    assert_ne!(named.status, 0);
+    assert!(
+        named
+            .stderr
+            .contains("does not serve the model \"claude-opus-4-8\""),
+        "{}",
+        named.stderr
+    );
+    // Nothing serves it but what only demonstrates: that is said, and not hidden.
+    let planned = plan(&["--backend", "auto", "--model", "mock"]);
+    assert!(
+        planned
+            .stdout
+            .contains("it only demonstrates the way of an order"),
+        "{}",
+        planned.stdout
+    );
 }

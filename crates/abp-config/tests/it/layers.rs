@@ -196,6 +196,7 @@ fn an_upstream_has_its_defaults_and_is_replaced_whole() {
         "base_url": "http://[::1]:9/v1",
         "models": ["*"],
         "weight": 1,
+        "priority": 0,
         "connect_timeout_ms": 10_000,
         "first_byte_timeout_secs": 600,
         "idle_timeout_secs": 120,

@@ -30,6 +30,7 @@ pub(super) async fn build(
             order.context.snippets.clone_from(&request.snippets);
             order.config.model.clone_from(&request.model);
             order.client = client;
+            order.lineage.clone_from(&request.lineage);
         })
         .build(plane)
 }

@@ -1,11 +1,11 @@
 //! What is asked: an agent request, or the input of an AG-UI client.
 
-use abp_core::{AgentRequest, ContextSnippet, PartialCapabilities, read_document};
+use abp_core::{AgentRequest, ContextSnippet, PartialCapabilities, RequestLineage, read_document};
 use abp_error::ErrorCode;
 use abp_gateway::Refusal;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::accept::Profile;
@@ -23,6 +23,8 @@ pub(super) struct AssistRequest {
     /// What the sender expects where its headers do not say.
     pub(super) profile: Profile,
     pub(super) conversation: Conversation,
+    /// The place of the request among others, where the sender names it.
+    pub(super) lineage: Option<RequestLineage>,
     /// What of the request the agent does not get, in words.
     pub(super) left_out: Vec<String>,
 }
@@ -71,7 +73,8 @@ impl AssistRequest {
                 thread_id: request.session_id.to_string(),
                 run_id: request.request_id.to_string(),
             },
-            left_out: Vec::new(),
+            lineage: Some(RequestLineage::from(&request)),
+            left_out: unused_members(&request.payload),
         })
     }
 
@@ -103,6 +106,7 @@ impl AssistRequest {
                 thread_id: input.thread_id,
                 run_id: input.run_id,
             },
+            lineage: None,
             left_out,
         })
     }
@@ -114,6 +118,24 @@ struct AgentFields {
     payload: AgentPayload,
     #[serde(default)]
     capabilities: Option<PartialCapabilities>,
+}
+
+/// The members of a payload that the order is made from.
+const PAYLOAD_MEMBERS: [&str; 3] = ["input", "backend", "model"];
+
+/// Says which members of a payload nothing is made from.
+fn unused_members(payload: &Map<String, Value>) -> Vec<String> {
+    let unused = payload.keys().map(String::as_str);
+    let unused: Vec<_> = unused
+        .filter(|name| !PAYLOAD_MEMBERS.contains(name))
+        .collect();
+    if unused.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "these members of the payload are not given to the agent: {}",
+        unused.join(", ")
+    )]
 }
 
 #[derive(Deserialize)]

@@ -204,6 +204,41 @@ fn the_best_source_counts_for_each_field() {
     }
 }
 
+/// The place of a request among others is in the receipt, with everything the client attached; what of
+/// its payload nothing is made from is said.
+#[test]
+fn the_lineage_of_a_request_is_kept() {
+    let (lab, _dir) = stage(&json!([{ "do": "say", "text": "Fine." }]));
+    let ids = [1, 2, 3, 4].map(Uuid::from_u128);
+    let whole = json!({
+        "request_id": ids[0], "session_id": ids[1], "root_request_id": ids[2],
+        "parent_request_id": ids[3], "timestamp": "2026-02-03T04:05:06.789Z",
+        "metadata": { "tenant": "north", "attempt": 2, "large": 9_007_199_254_740_993_u64 },
+    });
+    let body = request(&json!({
+        "request_id": ids[0], "session_id": ids[1], "root_request_id": ids[2],
+        "parent_request_id": ids[3], "timestamp": whole["timestamp"],
+        "metadata": whole["metadata"],
+        "payload": { "input": "how are sales?", "mood": "curious" },
+    }));
+    let reply = assist(&lab, "", &body);
+    let packets = packets(&reply);
+    let warned = packets.iter().any(|packet| {
+        let message = packet.p["message"].as_str().unwrap_or_default();
+        message.contains("not given to the agent: mood")
+    });
+    assert!(warned, "{packets:?}");
+    let receipt = lab.receipt(&reply);
+    let mut expected = whole.clone();
+    // Canonical JSON has no such number.
+    expected["metadata"]["large"] = json!("9007199254740993");
+    assert_eq!(receipt["meta"]["lineage"], expected);
+    let own = request(&json!({ "request_id": ids[0] }));
+    let receipt = lab.receipt(&assist(&lab, "", &own));
+    assert_eq!(receipt["meta"]["lineage"]["root_request_id"], json!(ids[0]));
+    assert_eq!(receipt["meta"]["lineage"]["parent_request_id"], Value::Null);
+}
+
 /// What is wrong is said with its place, before anything is run.
 #[test]
 fn what_cannot_be_run_is_refused() {

@@ -205,6 +205,8 @@ impl Probe {
                 holders: Holders::HOST_TOOLS,
                 measures_usage: true,
                 priority: 0,
+                is_demonstration: false,
+                model: None,
             },
             opened: AtomicUsize::new(0),
             open: || Ok(()),

@@ -17,7 +17,7 @@ use abp_backend_core::{
     RunEnd, Session, Upstream, UpstreamError,
 };
 use abp_core::{AgentEventKind, BackendIdentity, Capability, CapabilityManifest, SupportLevel};
-use abp_dialect::TargetProfile;
+use abp_dialect::{Dialect, TargetProfile};
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ModelOffer, ModelTarget, ServedModels};
 use abp_policy::{Holder, Holders, PolicyEngine};

@@ -3,8 +3,8 @@
 use abp_core::{
     Adaptation, AgentEvent, ArtifactRef, Attestation, BackendIdentity, CONTRACT_VERSION,
     CancelReason, CapabilityManifest, ContractError, EnforcementReport, EventDigest, ExecutionMode,
-    McpReport, ModelReport, Outcome, PlanReport, Receipt, RequestLineage, RunExchange, RunMetadata, Timestamp,
-    TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
+    McpReport, ModelReport, Outcome, PlanReport, Receipt, RequestLineage, RunExchange, RunMetadata,
+    Timestamp, TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
 };
 use abp_error::AbpErrorDto;
 use serde_json::Value;

@@ -141,10 +141,10 @@ async fn an_emulated_schema_is_told_checked_and_repaired_once() {
 async fn a_native_schema_is_sent_and_its_breach_told() {
     for (answer, is_told) in [(r#"{"city": "Rome"}"#, false), ("Rome", true)] {
         let vendor = FakeVendor::start(chat(answer, (1, 1))).unwrap();
-        let abilities = CapabilityManifest::from([(
-            Capability::StructuredOutputJsonSchema,
-            SupportLevel::Native,
-        )]);
+        let abilities = |_, _: Option<&str>| {
+            let structured = Capability::StructuredOutputJsonSchema;
+            CapabilityManifest::from([(structured, SupportLevel::Native)])
+        };
         let upstream = Arc::new(upstream(&vendor, Dialect::OpenAi));
         let backend = ModelBackend::new(upstream, abilities, 0);
         let plan = confirmed(&backend, &json!({"output_schema": schema()}));

@@ -30,9 +30,9 @@ mod merge;
 #[cfg(test)]
 mod notes;
 #[cfg(test)]
-mod recovery;
-#[cfg(test)]
 mod patterns;
+#[cfg(test)]
+mod recovery;
 #[cfg(test)]
 mod staging;
 #[cfg(test)]

@@ -262,9 +262,7 @@ pub(crate) struct StageArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  abp apply last\n  abp apply last src/main.rs   (the rest stays undecided)"
-)]
+#[command(after_help = "Examples:\n  abp apply last\n  abp apply last abp-hello.md")]
 pub(crate) struct ApplyArgs {
     /// The run: its id, the beginning of it, or `last`.
     pub(crate) run: String,

@@ -27,6 +27,7 @@ mod stage;
 mod store;
 mod tools;
 mod trace;
+mod trash;
 
 pub use abp_backend_core::CancelHandle;
 pub use abp_core::PriceTable;

@@ -42,6 +42,7 @@ use crate::recover::{missing_copies, recover};
 use crate::running::RunningRuns;
 use crate::stage::workspace_error;
 use crate::store::{receipt_path, save_document};
+use crate::trash::TrashSweeper;
 use crate::{Approvals, McpServers, RuntimeError};
 
 /// How often it is looked whether another process ended a run.
@@ -119,6 +120,7 @@ pub struct Runtime {
     mcp: Option<McpServers>,
     metrics: Option<Arc<MetricsCollector>>,
     running: RunningRuns,
+    trash: TrashSweeper,
 }
 
 impl Runtime {
@@ -135,6 +137,7 @@ impl Runtime {
             store: Arc::new(OnceCell::new()),
             mcp: None,
             metrics: None,
+            trash: TrashSweeper::default(),
         }
     }
 
@@ -203,10 +206,10 @@ impl Runtime {
             if let Err(error) = manager.sweep(&keep) {
                 tracing::warn!(target: "abp.workspace", %error, "stages could not be swept");
             }
-            sweep_trash(manager);
             Ok(())
         })
         .await?;
+        self.trash.sweep(self.workspaces());
         Ok(store)
     }
 
@@ -269,6 +272,7 @@ impl Runtime {
         drop(claimed);
         if applied.remaining == 0 {
             discard_stage(self.workspaces(), run_id).await;
+            self.trash.sweep(self.workspaces());
         }
         Ok(applied)
     }
@@ -281,6 +285,7 @@ impl Runtime {
         let store = self.store().await?;
         store.discard_change_set(run_id, decider).await?;
         discard_stage(self.workspaces(), run_id).await;
+        self.trash.sweep(self.workspaces());
         Ok(())
     }
 
@@ -364,7 +369,7 @@ impl Runtime {
         let (accepted, place) = self.admit(backend_name, work_order, options).await?;
         let entry = journal_entry(&accepted, backend_name, None)?;
         accepted.store.accept(entry).await?;
-        Ok(start(&self.running, accepted, place))
+        Ok(self.start(accepted, place))
     }
 
     /// Starts a run, unless the same request was sent with the same key before: then it is that run,
@@ -386,7 +391,7 @@ impl Runtime {
         let (accepted, place) = self.admit(backend_name, work_order, options).await?;
         let entry = journal_entry(&accepted, backend_name, Some(named))?;
         Ok(match accepted.store.accept(entry).await? {
-            Acceptance::New => Submitted::Started(start(&self.running, accepted, place)),
+            Acceptance::New => Submitted::Started(self.start(accepted, place)),
             Acceptance::Existing(run_id) => Submitted::Existing(run_id),
         })
     }
@@ -482,6 +487,17 @@ impl Runtime {
         Ok(candidates)
     }
 
+    /// Starts a run; the stage it discards is deleted afterwards, in the background.
+    fn start(&self, accepted: Accepted, place: OwnedSemaphorePermit) -> RunHandle {
+        let (trash, workspaces) = (self.trash.clone(), self.workspaces());
+        start(
+            &self.running,
+            move || trash.sweep(workspaces),
+            accepted,
+            place,
+        )
+    }
+
     /// The MCP servers that an order asks for. None is opened.
     fn mcp_grant(&self, order: &WorkOrder) -> Result<Option<McpGrant>, RuntimeError> {
         let ask = order.config.mcp_ask();
@@ -540,22 +556,13 @@ pub(crate) fn check_budget(
     Ok(())
 }
 
-/// Deletes discarded stages while the process goes on. It ends with the process: the rest is for the next.
-fn sweep_trash(manager: WorkspaceManager) {
-    const TIME: Duration = Duration::from_secs(600);
-    let sweep = move || {
-        if let Err(error) = manager.sweep_trash(TIME) {
-            tracing::warn!(target: "abp.workspace", %error, "discarded stages could not be deleted");
-        }
-    };
-    let thread = std::thread::Builder::new().name("abp-sweep".to_owned());
-    if let Err(error) = thread.spawn(sweep) {
-        tracing::warn!(target: "abp.workspace", %error, "discarded stages are deleted later");
-    }
-}
-
 /// Starts a run that the journal has.
-fn start(running: &RunningRuns, accepted: Accepted, place: OwnedSemaphorePermit) -> RunHandle {
+fn start(
+    running: &RunningRuns,
+    swept: impl FnOnce() + Send + 'static,
+    accepted: Accepted,
+    place: OwnedSemaphorePermit,
+) -> RunHandle {
     may_die("accepted");
     let run_id = accepted.run_id;
     tracing::debug!(target: "abp.runtime", %run_id, backend = accepted.plan.projection().selected_backend, "accepted");
@@ -576,6 +583,7 @@ fn start(running: &RunningRuns, accepted: Accepted, place: OwnedSemaphorePermit)
             }
         }
         drop(listed);
+        swept();
         receipt
     });
     RunHandle {

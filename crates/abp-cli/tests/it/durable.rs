@@ -111,6 +111,7 @@ fn a_host_that_dies_at_any_step_leaves_one_receipt() {
         "staged",
         "engaged",
         "ended",
+        "kept",
         "verified",
         "disposed",
         "recorded",
@@ -154,12 +155,16 @@ fn a_host_that_dies_at_any_step_leaves_one_receipt() {
             0,
             "{step}"
         );
-        let kept = matches!(step, "disposed" | "recorded" | "committed");
+        let is_kept = !matches!(step, "accepted" | "staged" | "engaged" | "ended");
+        let diff = desk.abp(&["diff", "last"]);
+        assert_eq!(diff.status, 0, "{step}: {}", diff.stderr);
         assert_eq!(
-            desk.abp(&["diff", "last"]).status == 0,
-            kept,
+            diff.stdout.contains("+++ b/abp-hello.md"),
+            is_kept,
             "{step}: a result that was kept stays"
         );
+        assert_eq!(desk.abp(&["apply", "last"]).status, 0, "{step}");
+        assert_eq!(desk.path("abp-hello.md").exists(), is_kept, "{step}");
     }
 }
 
@@ -185,8 +190,9 @@ fn a_result_waits_until_it_is_decided_about() {
         "{applied}"
     );
     assert!(desk.path("abp-hello.md").exists());
-    let again = desk.abp(&["apply", "last"]);
-    assert_ne!(again.status, 0);
+    let (status, again) = desk.json(&["apply", "last"]);
+    let decision = (status, &again["decision"]);
+    assert_eq!(decision, (0, &json!("already_applied")), "{again}");
 
     desk.write("abp-hello.md", "something else\n");
     desk.abp(&["run", "--task", "another task"]);
@@ -199,7 +205,9 @@ fn a_result_waits_until_it_is_decided_about() {
     );
     assert_eq!(desk.abp(&["discard", "last"]).status, 0);
     assert_eq!(undecided(), waiting[1..]);
-    assert_ne!(desk.abp(&["diff", "last"]).status, 0, "it is gone");
+    let refused = desk.abp(&["apply", "last"]);
+    assert_ne!(refused.status, 0, "it is gone");
+    assert!(refused.stderr.contains("discarded"), "{}", refused.stderr);
     assert_eq!(
         std::fs::read_to_string(desk.path("abp-hello.md")).unwrap(),
         "something else\n"

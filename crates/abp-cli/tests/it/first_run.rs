@@ -21,7 +21,7 @@ fn a_run_shows_events_diff_and_receipt() {
         "You asked: say hello",
         "+++ b/abp-hello.md",
         "outcome    complete",
-        text(receipt.strip_prefix(desk.path("")).unwrap()),
+        text(&receipt),
     ];
     for part in expected {
         assert!(
@@ -213,7 +213,13 @@ fn lists_and_explanations() {
         json!({
             "name": "mock",
             "capabilities": {"streaming": "native", "tool_read": "emulated"},
-            "policy_enforced_by": "host",
+            "policy_enforced_by": {
+                "tools": {"level": "host", "by": "tool proxy"},
+                "approvals": {"level": "host", "by": "tool proxy"},
+                "reads": {"level": "host", "by": "tool proxy"},
+                "writes": {"level": "host", "by": "tool proxy"},
+                "network": {"level": "none", "by": ""},
+            },
             "priority": 0,
         })
     );

@@ -351,13 +351,15 @@ fn what_cannot_be_known_is_asked_for() {
 #[test]
 fn gemini_keeps_what_its_user_set_up() {
     let agents = Agents::new();
-    std::fs::create_dir_all(agents.desk.path("home/.gemini")).unwrap();
-    agents.desk.write(
-        "home/.gemini/settings.json",
+    let own = agents.desk.home().join(".gemini");
+    std::fs::create_dir_all(&own).unwrap();
+    let write = |name: &str, content: &str| std::fs::write(own.join(name), content).unwrap();
+    write(
+        "settings.json",
         r#"{"mcpServers":{"mine":{"command":"x"}},"security":{"auth":{"selectedType":"oauth-personal"},"other":1}}"#,
     );
-    agents.desk.write("home/.gemini/trustedFolders.json", "{}");
-    let before = std::fs::read(agents.desk.path("home/.gemini/settings.json")).unwrap();
+    write("trustedFolders.json", "{}");
+    let before = std::fs::read(own.join("settings.json")).unwrap();
     let mut command = agents.command(&["gemini"]);
     command.env("HOME", agents.desk.home());
     let (child, given) = agents.start(command);
@@ -369,6 +371,6 @@ fn gemini_keeps_what_its_user_set_up() {
     let home = std::path::PathBuf::from(&given.environment["GEMINI_CLI_HOME"]);
     assert!(home.join(".gemini/trustedFolders.json").exists());
     agents.end(child);
-    let after = std::fs::read(agents.desk.path("home/.gemini/settings.json")).unwrap();
+    let after = std::fs::read(own.join("settings.json")).unwrap();
     assert_eq!(before, after);
 }

@@ -177,6 +177,7 @@ fn a_policy_denies_and_the_summary_says_so() {
         "t",
         "--policy",
         "policy.json",
+        "--no-default-policy",
         "--workspace-mode",
         "pass-through",
     ]);

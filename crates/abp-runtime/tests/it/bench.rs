@@ -139,7 +139,8 @@ impl Bench {
                 .is_some_and(|changes| changes.files_changed > 0);
             workspace.mode == WorkspaceMode::Staged && changed && !workspace.applied
         });
-        let stages = entries(self.stages.path());
+        let mut stages = entries(self.stages.path());
+        stages.retain(|stage| !stage.ends_with(".trash"));
         assert_eq!(stages.len(), usize::from(undecided), "{stages:?}");
     }
 

@@ -188,3 +188,46 @@ pub(crate) fn now() -> Timestamp {
     let millis = since_epoch.unwrap_or_default().as_millis();
     Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use abp_core::WorkOrderBuilder;
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(task: &str, emulation: &Value) -> Run {
+        let mut order = WorkOrderBuilder::new(task).build();
+        let settings = json!({ "emulation": emulation });
+        order.config.vendor.insert("abp".to_owned(), settings);
+        let (cancel, output) = (Arc::default(), Arc::default());
+        Run::new("r".to_owned(), order, cancel, output)
+    }
+
+    #[test]
+    fn instructions_can_be_told_from_the_task() {
+        let entries = json!([{ "capability": "a", "instruction": "One." }, 7]);
+        let block = "\n\n<abp-instructions>\n[a] One.\n</abp-instructions>";
+        let given = run(&format!("Fix it.{block}"), &entries);
+        assert_eq!(given.own_task(), "Fix it.");
+        assert_eq!(given.instructions(), [("a", "One.")]);
+        // Nothing was added: what looks like a block is the author's.
+        let own = format!("Fix it.{block}");
+        let plain = run(&own, &json!([]));
+        assert_eq!(
+            (plain.own_task(), plain.instructions().len()),
+            (own.as_str(), 0)
+        );
+    }
+
+    #[test]
+    fn a_sidecar_does_not_speak_for_the_host() {
+        let message = "m".to_owned();
+        let refused = run("x", &json!([])).emit(AgentEventKind::RunStarted { message });
+        let Err(Failure::Failed { code, message }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(code, ErrorCode::ProtocolUnexpectedMessage);
+        assert!(message.contains("run_started"), "{message}");
+    }
+}

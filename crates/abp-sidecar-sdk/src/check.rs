@@ -173,10 +173,12 @@ impl CheckResult {
 
 impl From<SidecarFailure> for CheckResult {
     fn from(failure: SidecarFailure) -> Self {
-        let cause = match &failure.error {
-            HostError::Spawn(cause) => format!(": {cause}"),
-            _ => String::new(),
-        };
+        let mut cause = String::new();
+        let mut next = std::error::Error::source(&failure.error);
+        while let Some(one) = next {
+            cause.push_str(&format!(": {one}"));
+            next = one.source();
+        }
         // Otherwise it did not end by itself.
         let exit = match (&failure.error, failure.exit) {
             (HostError::Exited | HostError::Fatal(_), Some(exit)) => format!(" ({exit})"),

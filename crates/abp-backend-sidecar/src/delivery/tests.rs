@@ -1,3 +1,5 @@
+//! What a sidecar is told, and what is refused.
+
 use abp_core::WorkOrderBuilder;
 use abp_emulation::default_strategy;
 

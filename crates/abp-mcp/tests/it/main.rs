@@ -22,6 +22,8 @@ mod messages;
 #[cfg(test)]
 mod negotiation;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
 mod rounds;
 #[cfg(test)]
 mod serve;

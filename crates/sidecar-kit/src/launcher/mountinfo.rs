@@ -98,22 +98,22 @@ mod tests {
     #[test]
     fn a_directory_is_found_wherever_it_is_mounted() {
         let text = br"22 1 253:0 / / rw shared:1 - ext4 /dev/vda rw
-23 22 253:0 /home/u /mnt/a\040b rw - ext4 /dev/vda rw
-24 22 253:0 /home/u/state/keys /k rw - ext4 /dev/vda rw
+23 22 253:0 /data/u /mnt/a\040b rw - ext4 /dev/vda rw
+24 22 253:0 /data/u/state/keys /k rw - ext4 /dev/vda rw
 25 22 253:0 /var /v rw - ext4 /dev/vda rw
-26 22 253:1 /home /other rw - ext4 /dev/vdb rw
-27 22 253:0 /home/u/state2 /s2 rw - ext4 /dev/vda rw";
+26 22 253:1 /data /other rw - ext4 /dev/vdb rw
+27 22 253:0 /data/u/state2 /s2 rw - ext4 /dev/vda rw";
         let mounts: Vec<_> = text
             .split(|&byte| byte == b'\n')
             .filter_map(parse)
             .collect();
         assert_eq!(mounts.len(), 6);
-        let found = aliases(&mounts, 22, Path::new("/home/u/state"));
+        let found = aliases(&mounts, 22, Path::new("/data/u/state"));
         let whole = Alias::Whole("/mnt/a b/state".into());
         assert_eq!(found, [whole, Alias::Part("/k".into())]);
         // The same directory, opened through the other mount.
         let found = aliases(&mounts, 23, Path::new("/mnt/a b/state"));
-        let whole = Alias::Whole("/home/u/state".into());
+        let whole = Alias::Whole("/data/u/state".into());
         assert_eq!(found, [whole, Alias::Part("/k".into())]);
     }
 }

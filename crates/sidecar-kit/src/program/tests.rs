@@ -1,3 +1,5 @@
+//! Where programs are found, and where never.
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 

@@ -373,6 +373,17 @@ async fn c9_c21_a_sidecar_cannot_speak_for_the_host() {
             assert_eq!(mark.processes(), []);
         }
     }
+    // Events that wait for a slow reader are not recorded either.
+    let started = r#"kind run_started '"message":"m"'"#;
+    let script = format!("hello; run; {started}; sleep 0.1; event late; sleep 60");
+    let (spec, _) = shell(&script);
+    let client = SidecarClient::spawn(spec).await.unwrap();
+    let mut slow = client.run(Uuid::new_v4(), &order()).unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    while let Some(events) = slow.next_events().await {
+        assert!(events.is_empty(), "{events:?}");
+    }
+    assert!(slow.finish().await.result.is_err());
     // Usage is a claim that a backend may make.
     let usage = r#"kind usage_updated '"usage":{"input_tokens":1}'"#;
     let (spec, _) = shell(&format!("hello; run; {usage}; final; exit 0"));

@@ -36,13 +36,8 @@ impl ProcessId {
     /// read has not, as far as is known.
     #[must_use]
     pub fn carries(self, name: &str, value: &str) -> bool {
-        let wanted = format!("{name}={value}");
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        let carries = environment
-            .split(|&byte| byte == 0)
-            .any(|variable| variable == wanted.as_bytes());
         // Checked after reading: what was read belongs to this process.
-        carries && self.is_alive()
+        has_variable(self.pid, &format!("{name}={value}")) && self.is_alive()
     }
 
     /// Kills it; does nothing where it is gone, whichever process has its id now.
@@ -80,10 +75,20 @@ pub fn boot_id() -> Option<String> {
 /// Every process whose environment at its start had `name=value`, and that we may look at.
 #[must_use]
 pub fn with_variable(name: &str, value: &str) -> Vec<ProcessId> {
+    let wanted = format!("{name}={value}");
+    // Most processes have it not; only the others are looked at more closely.
     all()
+        .filter(|&pid| has_variable(pid, &wanted))
         .filter_map(ProcessId::of)
         .filter(|process| process.carries(name, value))
         .collect()
+}
+
+fn has_variable(pid: i32, wanted: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|&byte| byte == 0)
+        .any(|variable| variable == wanted.as_bytes())
 }
 
 /// Every descendant of a process, children first.

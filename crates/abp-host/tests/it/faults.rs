@@ -479,6 +479,8 @@ async fn c17_cancel_and_final_race_to_one_end() {
         let (mut spec, mark) = shell(script);
         let race = if round % 2 == 0 { "now" } else { "later" };
         spec.env.insert("RACE".to_owned(), race.to_owned());
+        // Forty sidecars at once may be slow to answer; being killed is not what is looked at here.
+        spec.timing.cancel.before_term = Duration::from_secs(20);
         rounds.spawn(async move {
             let client = SidecarClient::spawn(spec).await.unwrap();
             let mut run = client.run(Uuid::new_v4(), &order()).unwrap();

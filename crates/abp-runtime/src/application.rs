@@ -19,7 +19,8 @@ use abp_store::{
     ApplicationEnd, ChangeSetState, Decider, OpenApplication, Store, StoreError, path_text,
 };
 use abp_workspace::{
-    Application, ApplyJournal, ChangeSet, Error as WorkspaceError, Recovered, WorkspaceManager,
+    Application, ApplyJournal, ChangeSet, Error as WorkspaceError, RecoveryOutcome,
+    WorkspaceManager,
 };
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -306,14 +307,14 @@ async fn recover_one(
         source: workspace_error(&error),
     })?;
     let end = match outcome {
-        Recovered::Applied => ApplicationEnd::Applied {
+        RecoveryOutcome::Applied => ApplicationEnd::Applied {
             remaining: remaining_of(store, open.run_id, &stored.paths).await?,
             paths: stored.paths,
         },
-        Recovered::RolledBack { saves } => ApplicationEnd::RolledBack {
+        RecoveryOutcome::RolledBack { saves } => ApplicationEnd::RolledBack {
             saves: saves.iter().map(|path| path_text(path)).collect(),
         },
-        Recovered::NothingWritten => ApplicationEnd::Withdrawn,
+        RecoveryOutcome::NothingWritten => ApplicationEnd::Withdrawn,
     };
     let is_done = matches!(end, ApplicationEnd::Applied { remaining: 0, .. });
     store.end_application(open.id, end).await?;

@@ -11,7 +11,7 @@ const NOT_CARRIED: [&[u8]; 3] = [b"security.capability", b"security.ima", b"secu
 /// The most bytes that the kernel keeps in one attribute, and in all names.
 const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
-/// Copies what the process may copy; what it may not stays as the process makes it.
+/// Copies owner and attributes as far as the process may set them.
 pub(crate) fn copy_attributes(from: &File, stat: &Stat, to: &File) -> Result<()> {
     let own = rustix::fs::fstat(to)?;
     if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {

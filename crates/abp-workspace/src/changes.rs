@@ -22,7 +22,7 @@ pub struct Changes {
     diff: String,
     manifest: Manifest,
     manifest_sha256: String,
-    /// Where what is ignored begins; directories end in a slash.
+    /// The topmost ignored paths; directories end in a slash.
     ignored: BTreeSet<Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ pub struct FileChange {
     pub before: Option<Entry>,
     /// The entry now.
     pub after: Option<Entry>,
-    /// How the diff carries the content.
+    /// The form of the content in the diff.
     pub content: ContentChange,
     /// Whether it is new and hidden by the `.gitignore` rules the run started with. It is then not
     /// in the diff, and not applied.
@@ -63,7 +63,7 @@ pub enum ChangeKind {
     Special,
 }
 
-/// How the diff carries the content of a change.
+/// The form of a changed content in the diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContentChange {

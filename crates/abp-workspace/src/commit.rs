@@ -42,7 +42,7 @@ pub(crate) struct Committer<'a> {
     pub(crate) steps: &'a [JournalStep],
 }
 
-/// How far a step is.
+/// The progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Open,
@@ -121,7 +121,7 @@ impl Committer<'_> {
         for path in directories {
             let path = if path.is_empty() { b"." } else { path };
             match self.source.open_dir(path).and_then(|dir| dir.sync()) {
-                // Removed together with what was in it; its parent is synced as well.
+                // Removed together with its content; its parent is synced as well.
                 Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
                 Err(error) => return Err(Stop::Failed(path_of(path).to_owned(), error)),
             }
@@ -360,7 +360,7 @@ pub(crate) fn stopped(step: &JournalStep, error: Errno) -> Stop {
 }
 
 impl Stop {
-    /// The error for a caller who finds everything rolled back.
+    /// The error to report once everything is rolled back.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Save(path) => Error::SourceChanged { paths: vec![path] },

@@ -1,4 +1,4 @@
-//! Why a change of a run cannot be made in the source.
+//! The reasons why a change of a run cannot be made in the source.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 
 use crate::quote::display_path;
 
-/// A path that the run and somebody else both changed.
+/// A path that changed both in the run and in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conflict {
     /// The path relative to the root.
     pub path: PathBuf,
-    /// Why the two changes do not go together.
+    /// The reason why the two changes do not go together.
     pub reason: ConflictReason,
 }
 
-/// Why two changes do not go together.
+/// The reason why two changes do not go together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConflictReason {
     /// Both changed the same lines, or lines beside each other.
     Lines {
-        /// Where, in the source as it is now.
+        /// The lines, in the source as it is now.
         lines: Vec<LineRange>,
     },
     /// Both changed the content, which cannot be merged by lines: it is not text, or too large.
@@ -37,7 +37,7 @@ pub enum ConflictReason {
     Changed,
     /// A directory above it became something else in the source.
     Parent,
-    /// The directory it takes the place of also holds what was never staged.
+    /// The directory it replaces also holds files that were never staged.
     NotStaged,
     /// On a file system that folds case it would be repository metadata.
     Repository,
@@ -90,7 +90,7 @@ impl fmt::Display for ConflictReason {
             Self::Appeared => "the source has another one by now",
             Self::Changed => "the source changed it",
             Self::Parent => "a directory above it changed in the source",
-            Self::NotStaged => "the directory also holds what was never staged",
+            Self::NotStaged => "the directory also holds files that were never staged",
             Self::Repository => "it could pass for repository metadata",
         };
         out.write_str(text)

@@ -8,7 +8,7 @@ use crate::manifest::Entry;
 use crate::pack::MAX_PACKED_BYTES;
 use crate::prepared::{Baseline, read_limited};
 
-/// What a file held at the start; none where it was too large to be stored.
+/// The content of a file at the start; none where it was too large to be stored.
 pub(crate) fn original(baseline: &Baseline, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
     let index = baseline.manifest.index_of(entry.path_bytes());
     let place = index.and_then(|index| baseline.packed_at.get(index));
@@ -24,7 +24,7 @@ pub(crate) fn original(baseline: &Baseline, entry: &Entry) -> Result<Option<Vec<
     }
 }
 
-/// What a file holds now; none where it is too large to be shown.
+/// The content of a file now; none where it is too large to be shown.
 pub(crate) fn current(root: &Dir, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
     if entry.size() > MAX_PACKED_BYTES {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The threads that read files, and what they share with the thread that walks the directories.
+//! The threads that read files, and the state they share with the thread that walks the directories.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,25 +15,25 @@ use crate::left_out::Omissions;
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
 use crate::notes::Notes;
-use crate::pack::{PackWriter, Place};
+use crate::pack::{PackPosition, PackWriter};
 use crate::selection::push_component;
 
 /// Smaller files are copied as fast as they are cloned.
 const MIN_CLONED_BYTES: i64 = 64 * 1024;
 
-/// What a walk is for.
+/// The purpose of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A staged copy and its baseline. It must be whole.
     Copy,
     /// The baseline of a workspace in place. It must be whole.
     Baseline,
-    /// What is there afterwards. One thing too large or too deep must not keep the other changes
-    /// from being seen: it is recorded as such.
+    /// The content of a workspace after the run. One file that is too large or too deep must not keep
+    /// the other changes from being seen, and is recorded as such.
     Verification,
 }
 
-/// What all threads of a walk share.
+/// The state that all threads of a walk share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) purpose: Purpose,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) dir: Arc<Dir>,
-    /// Where the copies go.
+    /// The directory for the copies.
     pub(crate) copy: Option<Arc<Dir>>,
     /// The directory's path.
     pub(crate) path: Vec<u8>,
@@ -53,17 +53,17 @@ pub(crate) struct Batch {
     pub(crate) files: Vec<(u64, Vec<u8>)>,
 }
 
-/// What one thread found.
+/// The findings of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Entries, each with the place of its bytes in the packs.
-    pub(crate) entries: Vec<(Entry, Option<Place>)>,
+    pub(crate) entries: Vec<(Entry, Option<PackPosition>)>,
     pub(crate) left_out: Omissions,
     pub(crate) notes: Notes,
 }
 
-/// What a reader found, and the pack it filled.
-pub(crate) type Read = (Findings, Option<PackWriter>);
+/// The findings of a reader, and the pack it filled.
+pub(crate) type ReaderResult = (Findings, Option<PackWriter>);
 
 /// The outcome of reading one file.
 enum Content {
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Ends the walk for all threads. The first error is the one that is told.
+    /// Ends the walk for all threads. The first error is the one that is reported.
     pub(crate) fn fail(&self, error: Error) {
         drop(self.failure.set(error));
         self.budget.close();
@@ -164,9 +164,9 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    /// Reads files until there are no more. After a failure what still comes is taken and dropped,
-    /// so that nobody waits for room.
-    pub(crate) fn work(mut self, batches: &Mutex<Receiver<Batch>>) -> Read {
+    /// Reads files until there are no more. After a failure the remaining batches are taken and
+    /// dropped, so that the walking thread does not wait for room in the queue.
+    pub(crate) fn work(mut self, batches: &Mutex<Receiver<Batch>>) -> ReaderResult {
         while let Some(batch) = next(batches) {
             self.read(&batch);
         }
@@ -188,7 +188,7 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    pub(crate) fn finish(self) -> Read {
+    pub(crate) fn finish(self) -> ReaderResult {
         (self.found, self.pack)
     }
 

@@ -12,10 +12,10 @@ use crate::quote::diff_name;
 
 /// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
-/// Above either of these, what differs is replaced as a whole instead of being compared by lines.
+/// Above either of these, the differing part is replaced as a whole instead of being compared.
 const MAX_COMPARED_BYTES: usize = 1024 * 1024;
 const MAX_COMPARED_LINES: usize = 50_000;
-/// How long one file may be compared, and all of them; later the comparison gets coarser.
+/// The time for comparing one file, and all of them; later the comparison gets coarser.
 const FILE_TIME: Duration = Duration::from_millis(500);
 const TOTAL_TIME: Duration = Duration::from_secs(20);
 /// The most that all contents in one diff may take; beyond it they are only named.

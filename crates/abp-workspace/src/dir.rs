@@ -17,18 +17,18 @@ use rustix::io::{Errno, Result};
 const ENTRY_BUFFER_BYTES: usize = 32 * 1024;
 /// The longest path given to the kernel at once; longer ones are followed piece by piece.
 const MAX_PIECE_BYTES: usize = 2048;
-/// How often an open is repeated when the kernel could not decide because of concurrent renames.
+/// The number of attempts at an open that the kernel could not decide because of concurrent renames.
 const OPEN_ATTEMPTS: usize = 32;
 
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
-    /// How names beneath it are resolved; directories opened beneath it inherit this.
+    /// The rules for resolving names beneath it; directories opened beneath it inherit them.
     resolve: ResolveFlags,
 }
 
-/// A name in a directory and what it was when the directory was read.
+/// A name in a directory, and its type when the directory was read.
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
@@ -143,7 +143,7 @@ impl Dir {
         self.open_dir(name)
     }
 
-    /// Opens every directory on the way to `path`, creating what is missing.
+    /// Opens every directory on the way to `path`, creating the missing ones.
     pub(crate) fn open_or_create_dirs(&self, path: &[u8]) -> Result<Self> {
         let mut current = self.open_dir(b".")?;
         for component in path
@@ -161,7 +161,7 @@ impl Dir {
         Ok(current)
     }
 
-    /// What a name is, without following it.
+    /// The metadata of a name, without following it.
     pub(crate) fn stat(&self, name: &[u8]) -> Result<Stat> {
         rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -175,7 +175,7 @@ impl Dir {
         }
     }
 
-    /// What the directory itself is.
+    /// The metadata of the directory itself.
     pub(crate) fn stat_self(&self) -> Result<Stat> {
         rustix::fs::fstat(&self.fd)
     }

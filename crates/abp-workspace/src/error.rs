@@ -1,4 +1,4 @@
-//! What can go wrong with a workspace, and the code each case has at the edges.
+//! The errors of workspaces, and the stable code of each.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum Error {
     Root {
         /// The root as the work order names it.
         root: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The directory for stages, or this run's place in it, cannot be created or opened.
@@ -27,7 +27,7 @@ pub enum Error {
     StageDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A run has no stage: it was removed, or there never was one.
@@ -92,7 +92,7 @@ pub enum Error {
     Pattern {
         /// `include` or `exclude`.
         list: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: GlobError,
     },
     /// A `.gitignore` would cost too much to honour.
@@ -100,7 +100,7 @@ pub enum Error {
     Gitignore {
         /// The file, relative to the root.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A budget of [`StageLimits`](crate::StageLimits) is used up, or the disk nearly full.
@@ -108,19 +108,19 @@ pub enum Error {
     TooLarge {
         /// The budget.
         limit: &'static str,
-        /// How much it allows.
+        /// The limit.
         max: u64,
-        /// Where it was exceeded, relative to the root.
+        /// The path at which it was exceeded, relative to the root.
         path: PathBuf,
     },
     /// Copying or scanning failed.
     #[error("cannot {action} {}", display_path(path))]
     Scan {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The path relative to the root.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A path leads out of the workspace, absolutely, by `..` or through a link.
@@ -134,7 +134,7 @@ pub enum Error {
     Unresolvable {
         /// The path as it was asked for.
         path: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// Repository metadata and the state directory are not written by tools.
@@ -146,30 +146,30 @@ pub enum Error {
     /// A file cannot be read or written during the run.
     #[error("cannot {action} {}", display_path(path))]
     Access {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The path relative to the root.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// What is at the path is no regular file.
+    /// The path has something other than a regular file.
     #[error("{} is not a regular file", display_path(path))]
     NotAFile {
         /// The path relative to the root.
         path: PathBuf,
     },
-    /// A file is larger than the reader wants.
+    /// A file is larger than the reader allows.
     #[error("{} has {size} bytes, more than {max}", display_path(path))]
     FileTooLarge {
         /// The path relative to the root.
         path: PathBuf,
         /// Its size.
         size: u64,
-        /// The most the reader wants.
+        /// The reader's limit.
         max: u64,
     },
-    /// The stored baseline is not what was stored.
+    /// The stored original bytes are not those of the manifest.
     #[error("stored baseline of {} is damaged", display_path(path))]
     BaselineDamaged {
         /// The path relative to the root.
@@ -184,7 +184,7 @@ pub enum Error {
     /// Changes made in place need no application.
     #[error("workspace is not staged")]
     NotStaged,
-    /// The source changed since staging in ways that do not go together with what the run did;
+    /// The source changed since staging in ways that do not go together with the run's changes;
     /// nothing was applied.
     #[error("changes conflict with the source: {}", listed(conflicts.iter()))]
     Conflict {
@@ -236,7 +236,7 @@ pub enum Error {
     Remove {
         /// The stage.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }

@@ -1,8 +1,8 @@
 //! The repository a stage starts with, because agents expect one.
 //!
 //! It is made after the copy and before the agent runs, and never read again by the host: from then
-//! on it is the agent's. It is no part of the workspace. What an agent does in it shows in no change;
-//! what it does to the files beside it always shows.
+//! on it is the agent's. It is no part of the workspace: changes in it are not reported, changes to the
+//! files beside it always are.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct GitLimits {
     pub max_files: u64,
     /// Bytes in all of them.
     pub max_bytes: u64,
-    /// How long git may take before it is ended.
+    /// The time after which git is ended.
     pub max_time: Duration,
 }
 

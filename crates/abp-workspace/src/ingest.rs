@@ -10,21 +10,21 @@ use rustix::fs::{SeekFrom, Stat};
 use sha2::{Digest, Sha256};
 
 use crate::limits::{Budget, Exceeded, StageLimits};
-use crate::pack::{MAX_PACKED_BYTES, PackWriter, Place};
+use crate::pack::{MAX_PACKED_BYTES, PackPosition, PackWriter};
 
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Where the bytes go besides the hash.
+/// The destinations of the bytes besides the hash.
 pub(crate) struct Outputs<'a> {
     pub(crate) copy: Option<&'a File>,
     pub(crate) pack: Option<&'a mut PackWriter>,
 }
 
-/// What was read.
+/// A file that was read to its end.
 pub(crate) struct Ingested {
     pub(crate) size: u64,
     pub(crate) sha256: [u8; 32],
-    pub(crate) packed_at: Option<Place>,
+    pub(crate) packed_at: Option<PackPosition>,
 }
 
 /// Why a file was not read to its end.

@@ -1,4 +1,4 @@
-//! The journal of an application: what recovery has to know after a crash.
+//! The journal of an application, from which recovery works after a crash.
 //!
 //! The caller makes it durable before each step that needs it. In the phase `preparing` it names the
 //! holding directory, so that half a preparation can be found and removed. In the phase
@@ -20,7 +20,7 @@ const WHAT: &str = "apply journal";
 const VERSION: u32 = 1;
 const HOLDING_PREFIX: &str = ".abp-apply-";
 
-/// How far an application is.
+/// The progress of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -117,7 +117,7 @@ impl ApplyJournal {
         }
     }
 
-    /// How far the application is.
+    /// The progress of the application.
     #[must_use]
     pub const fn phase(&self) -> ApplyPhase {
         self.phase

@@ -1,14 +1,14 @@
-//! What does not belong to the workspace, in the order of the walk whichever thread met it.
+//! The list of names that were not staged, in the order of the walk, whichever thread met them.
 
 use abp_core::LeftOut;
 
 use crate::dir::path_of;
 use crate::quote::display_path;
 
-/// As many as a receipt lists.
+/// The number of names that a receipt lists.
 const MAX_LISTED: usize = 1_000;
 
-/// What was left out: the first of it by name, all of it by number.
+/// Names that were left out: the first ones, and the number of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeftOutList {
     pub(crate) first: Vec<LeftOut>,
@@ -27,7 +27,7 @@ impl LeftOutList {
     }
 }
 
-/// What one thread left out, each with its place in the walk.
+/// Names that one thread left out, each with its place in the walk.
 #[derive(Debug, Default)]
 pub(crate) struct Omissions {
     list: LeftOutList,
@@ -44,7 +44,7 @@ impl Omissions {
         }
     }
 
-    /// What several threads left out.
+    /// Merges the lists of several threads.
     pub(crate) fn merged(threads: Vec<Self>) -> LeftOutList {
         let count = threads.iter().map(|thread| thread.list.count).sum();
         let mut placed: Vec<(u64, LeftOut)> = threads

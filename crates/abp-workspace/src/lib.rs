@@ -75,7 +75,7 @@ pub use manager::WorkspaceManager;
 pub use manifest::{Entry, FileKind, Manifest, SpecialKind};
 pub use prepared::{PreparedWorkspace, WriteKind};
 pub use progress::StageProgress;
-pub use recover::{Recovered, recover};
+pub use recover::{RecoveryOutcome, recover};
 pub use source::SourceIdentity;
 pub use stage::{ClaimedStage, StageInfo};
 pub use trash::TrashSweep;

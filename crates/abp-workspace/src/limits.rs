@@ -1,11 +1,11 @@
-//! Budgets of a workspace, and what of them is used.
+//! Budgets of a workspace, and their use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::progress::StageProgress;
 
-/// What a workspace may consist of. Exceeding any of them is an error, before the disk is full.
+/// The size limits of a workspace. Exceeding any of them is an error, before the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageLimits {
     /// Files, links and directories.
@@ -33,7 +33,7 @@ pub(crate) struct Exceeded {
     pub(crate) max: u64,
 }
 
-/// What is used of the limits, and of the disk, by all threads of a walk together.
+/// The use of the limits and of the disk by all threads of a walk together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: StageLimits,
@@ -45,7 +45,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// `disk_free` is what may still be written to the disk; what is read is counted in `read`.
+    /// `disk_free` is the number of bytes that may still be written to the disk; bytes read are
+    /// counted in `read`.
     pub(crate) fn new(limits: StageLimits, disk_free: u64, read: Arc<StageProgress>) -> Self {
         Self {
             limits,
@@ -57,8 +58,7 @@ impl Budget {
         }
     }
 
-    /// Refuses everything from now on, so that a file that nobody needs any more is not read to its
-    /// end.
+    /// Refuses everything from now on, so that after a failure no file is read to its end.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl Budget {
         self.within_bytes(self.read.bytes().saturating_add(bytes))
     }
 
-    /// Takes bytes; what does not fit is not taken, so that something smaller still can be.
+    /// Takes bytes; a number that does not fit is not taken, so that a smaller one still can be.
     pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Exceeded> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Exceeded {

@@ -1,7 +1,7 @@
 //! Merges two changes to one text, line by line.
 //!
-//! Both sides are compared with what they started from. Changes that leave at least one line between
-//! them are made both; changes that meet or overlap are a conflict, unless both sides say the same.
+//! Both sides are compared with the text they started from. Changes that leave at least one line
+//! between them are made both; changes that meet or overlap are a conflict, unless both sides say the same.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::conflict::LineRange;
 
 pub(crate) const MAX_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_LINES: usize = 50_000;
-/// How long one comparison may take; later it gets coarser, which can only make more conflicts.
+/// The time for one comparison; later it gets coarser, which can only make more conflicts.
 const COMPARE_TIME: Duration = Duration::from_millis(500);
 
-/// What came of a merge.
+/// The outcome of a merge.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
     /// Both changes.
     Clean(Vec<u8>),
-    /// Where they meet, in lines of the source.
+    /// The places where they meet, in lines of the source.
     Conflicts(Vec<LineRange>),
     /// It is not text, or too much of it.
     NotText,
@@ -27,13 +27,13 @@ pub(crate) enum Merged {
 
 /// A place in the three texts, in lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct LinePosition {
     base: usize,
     source: usize,
     stage: usize,
 }
 
-/// Merges what `source` and `stage` made of `base`.
+/// Merges the changes of `source` and `stage` to `base`.
 pub(crate) fn merge(base: &[u8], source: &[u8], stage: &[u8]) -> Merged {
     let (Some(base), Some(source), Some(stage)) = (lines(base), lines(source), lines(stage)) else {
         return Merged::NotText;
@@ -41,7 +41,7 @@ pub(crate) fn merge(base: &[u8], source: &[u8], stage: &[u8]) -> Merged {
     // Where each line of the original is on either side, if it is there.
     let in_source = kept_lines(&base, &source);
     let in_stage = kept_lines(&base, &stage);
-    let end = Place {
+    let end = LinePosition {
         base: base.len(),
         source: source.len(),
         stage: stage.len(),
@@ -49,14 +49,14 @@ pub(crate) fn merge(base: &[u8], source: &[u8], stage: &[u8]) -> Merged {
     let kept = |line: usize| {
         let source = in_source.get(line).copied().flatten()?;
         let stage = in_stage.get(line).copied().flatten()?;
-        Some(Place {
+        Some(LinePosition {
             base: line,
             source,
             stage,
         })
     };
     let (mut merged, mut conflicts) = (Vec::<&[u8]>::new(), Vec::new());
-    let mut at = Place {
+    let mut at = LinePosition {
         base: 0,
         source: 0,
         stage: 0,
@@ -64,7 +64,7 @@ pub(crate) fn merge(base: &[u8], source: &[u8], stage: &[u8]) -> Merged {
     while at != end {
         if kept(at.base) == Some(at) {
             merged.extend(base.get(at.base));
-            at = Place {
+            at = LinePosition {
                 base: at.base + 1,
                 source: at.source + 1,
                 stage: at.stage + 1,

@@ -1,5 +1,5 @@
-//! What a copy does not carry over, noted once for all files it concerns, and names that would be
-//! one on other systems.
+//! Notes about properties that a copy does not carry over, one for all files it concerns, and about
+//! names that would be one on other systems.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::quote::display_path;
 
 /// Labels that a system puts on every file; they say nothing about this one.
 const LABELS: [&[u8]; 2] = [b"security.selinux", b"security.SMACK64"];
-/// As many bytes of attribute names are looked at.
+/// The bytes of attribute names that are read.
 const MAX_NAME_BYTES: usize = 4 * 1024;
 
-/// What was met among the files of a source.
+/// The properties met among the files of a source.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     hard_links: Tally,
@@ -57,7 +57,7 @@ impl Notes {
         }
     }
 
-    /// Takes over what another thread noted.
+    /// Takes over the notes of another thread.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.hard_links.absorb(other.hard_links);
         self.attributes.absorb(other.attributes);

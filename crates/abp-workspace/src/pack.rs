@@ -16,9 +16,9 @@ pub(crate) const MAX_PACKED_BYTES: u64 = 64 * 1024 * 1024;
 
 const WRITE_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// Where the bytes of a file begin.
+/// The position of a file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PackPosition {
     /// The number of the pack.
     pub(crate) pack: u64,
     pub(crate) at: u64,
@@ -47,9 +47,9 @@ impl PackWriter {
         }
     }
 
-    /// Where the next byte goes.
-    pub(crate) fn position(&self) -> Place {
-        Place {
+    /// The position of the next byte.
+    pub(crate) fn position(&self) -> PackPosition {
+        PackPosition {
             pack: self.number,
             at: self.length,
         }

@@ -19,7 +19,7 @@ use crate::git::GitBaseline;
 use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
-use crate::pack::{Pack, Place};
+use crate::pack::{Pack, PackPosition};
 use crate::resolve::{Landing, land};
 use crate::selection::Selection;
 use crate::source::SourceIdentity;
@@ -49,7 +49,7 @@ pub struct PreparedWorkspace {
 pub(crate) struct Baseline {
     pub(crate) manifest: Manifest,
     /// For each entry, the place of its bytes in the packs.
-    pub(crate) packed_at: Vec<Option<Place>>,
+    pub(crate) packed_at: Vec<Option<PackPosition>>,
     pub(crate) packs: Vec<Pack>,
     /// The rules of the start, whatever the agent did to the `.gitignore` files since.
     pub(crate) selection: Selection,
@@ -57,7 +57,7 @@ pub(crate) struct Baseline {
 
 impl Baseline {
     /// The bytes at a place; none where they cannot be read.
-    pub(crate) fn read(&self, place: Place, size: u64) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, place: PackPosition, size: u64) -> Option<Vec<u8>> {
         let pack = self.packs.get(usize::try_from(place.pack).ok()?)?;
         pack.read(place.at, size).ok()
     }
@@ -116,8 +116,8 @@ impl PreparedWorkspace {
         &self.git
     }
 
-    /// Where a tool's path really lands: relative to the root, in normal form, with every link
-    /// followed. It need not exist, nor its parents. The root itself is the empty path.
+    /// Resolves a tool's path: relative to the root, in normal form, with every link followed. Neither
+    /// it nor its parents need to exist. The root itself is the empty path.
     ///
     /// # Errors
     /// Fails where the path leaves the root, is empty or malformed, or cannot be followed.
@@ -254,8 +254,8 @@ impl PreparedWorkspace {
     /// where the stored baseline was rewritten, [`Error::Scan`] where the workspace cannot be read.
     pub fn changes(&self) -> Result<Changes, Error> {
         let baseline = &self.baseline;
-        // What the agent may add is a budget of its own: it must not be able to make what was there
-        // at the start exceed it.
+        // The agent has a budget of its own on top of the baseline, so that its files cannot push
+        // those of the start out of the budget.
         let limits = StageLimits {
             max_files: self
                 .limits

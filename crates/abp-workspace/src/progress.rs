@@ -1,8 +1,8 @@
-//! How far a preparation is, for whoever watches.
+//! The progress of a preparation, for display.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what was read of a source while a workspace is prepared.
+/// Counts the files and bytes read of a source while a workspace is prepared.
 #[derive(Debug, Default)]
 pub struct StageProgress {
     files: AtomicU64,
@@ -26,7 +26,7 @@ impl StageProgress {
         self.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says how many bytes there are then.
+    /// Returns the new total.
     pub(crate) fn add_bytes(&self, bytes: u64) -> u64 {
         self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }

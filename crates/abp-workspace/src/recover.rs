@@ -12,7 +12,7 @@ use crate::rollback::Rollback;
 
 /// The end of an interrupted application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recovered {
+pub enum RecoveryOutcome {
     /// Everything is applied.
     Applied,
     /// Nothing is applied, because the user saved something since.
@@ -33,19 +33,19 @@ pub enum Recovered {
 /// [`Error::SourceReplaced`] where the source is gone or another directory has its name,
 /// [`Error::Busy`] where another process applies or recovers, [`Error::RecoveryNeeded`] where the
 /// system refuses; all of them leave the journal valid for another attempt.
-pub fn recover(journal: &ApplyJournal) -> Result<Recovered, Error> {
+pub fn recover(journal: &ApplyJournal) -> Result<RecoveryOutcome, Error> {
     let source = match journal.source.open() {
         // Nothing but copies was ever made, and they are gone with the source.
         Err(Error::SourceReplaced { .. }) if journal.phase == ApplyPhase::Preparing => {
-            return Ok(Recovered::NothingWritten);
+            return Ok(RecoveryOutcome::NothingWritten);
         }
         opened => opened?,
     };
     claim(&source, journal.source.path())?;
     let holding = Holding::open(&source, &journal.holding)?;
     let recovered = match journal.phase {
-        ApplyPhase::Preparing => Recovered::NothingWritten,
-        ApplyPhase::Finished => Recovered::Applied,
+        ApplyPhase::Preparing => RecoveryOutcome::NothingWritten,
+        ApplyPhase::Finished => RecoveryOutcome::Applied,
         ApplyPhase::Committing => {
             let committer = Committer {
                 source: &source,
@@ -67,11 +67,11 @@ pub fn recover(journal: &ApplyJournal) -> Result<Recovered, Error> {
 
 /// Rolls forward where every path is one of its two images, and back where the user has saved
 /// anything else.
-fn finish(committer: &Committer<'_>) -> Result<Recovered, Error> {
+fn finish(committer: &Committer<'_>) -> Result<RecoveryOutcome, Error> {
     let blocked = committer.blocked_paths().map_err(recovery_needed)?;
     if blocked.is_empty() {
         match committer.roll_forward() {
-            Ok(()) => return Ok(Recovered::Applied),
+            Ok(()) => return Ok(RecoveryOutcome::Applied),
             Err(Stop::Save(_)) => {}
             Err(Stop::Failed(path, error)) => {
                 tracing::warn!(target: "abp.workspace", %error, path = %path.display(), "application cannot be finished and is undone");
@@ -79,13 +79,13 @@ fn finish(committer: &Committer<'_>) -> Result<Recovered, Error> {
         }
     }
     let saves = Rollback::run(committer).map_err(recovery_needed)?;
-    Ok(Recovered::RolledBack { saves })
+    Ok(RecoveryOutcome::RolledBack { saves })
 }
 
 /// Tells the end of an application that is over: the holding directory goes last, so its absence
 /// means that an earlier recovery came to the end, and only its caller did not hear of it. Later
 /// changes of the user must not undo anything then.
-fn tell_end(committer: &Committer<'_>) -> Result<Recovered, Error> {
+fn tell_end(committer: &Committer<'_>) -> Result<RecoveryOutcome, Error> {
     let (mut applied, mut undone, mut saves) = (Vec::new(), false, Vec::new());
     for step in committer.steps {
         // A directory that was to be removed may have stayed with other files in it.
@@ -104,10 +104,10 @@ fn tell_end(committer: &Committer<'_>) -> Result<Recovered, Error> {
         }
     }
     if !undone {
-        return Ok(Recovered::Applied);
+        return Ok(RecoveryOutcome::Applied);
     }
     // Both at once only where the holding directory was removed by other hands.
     saves.append(&mut applied);
     saves.sort_unstable();
-    Ok(Recovered::RolledBack { saves })
+    Ok(RecoveryOutcome::RolledBack { saves })
 }

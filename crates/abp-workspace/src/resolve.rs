@@ -1,5 +1,5 @@
-//! Where a path really lands: every component looked at, every link followed by hand, and never
-//! above the root.
+//! Resolves a path beneath a root: component by component, following links itself, and never above
+//! the root.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::dir::Dir;
 /// As many links as Linux follows.
 const MAX_LINKS: usize = 40;
 
-/// Where a path lands.
+/// The place a path resolves to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Landing {
     /// Beneath the root, at these bytes; empty is the root itself. It need not exist.
@@ -85,14 +85,14 @@ pub(crate) fn land(
 struct Walk {
     /// The components reached, links resolved.
     at: Vec<Vec<u8>>,
-    /// How many of the last components do not exist.
+    /// The number of components at the end that do not exist.
     missing: usize,
-    /// What is still to be followed, last first.
+    /// The components still to be followed, last first.
     pending: Vec<Vec<u8>>,
 }
 
 impl Walk {
-    /// Puts a path in front of what is to be followed; `false` where it is absolute and outside.
+    /// Puts a path in front of the pending components; `false` where it is absolute and outside.
     fn add(&mut self, path: &[u8], root_path: Option<&Path>) -> bool {
         let mut rest = path;
         if path.starts_with(b"/") {

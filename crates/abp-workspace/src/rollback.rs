@@ -1,6 +1,6 @@
 //! Undoes the steps of an application, as far as they were made.
 //!
-//! Only what is still exactly the application's own work is taken back. A path with any other
+//! Only paths that still have exactly the application's content are taken back. A path with any other
 //! content is a save of the user, and stays. An original whose name the user has taken by then is
 //! put beside it under a name that says so, because its bytes must not be lost.
 

@@ -1,6 +1,7 @@
-//! Which paths of the source belong to the workspace: include and exclude globs, and `.gitignore`.
+//! Selects the paths of the source that belong to the workspace, by include and exclude globs and by
+//! `.gitignore`.
 //!
-//! An exclude wins over everything. Where there are includes, only what they name is taken and
+//! An exclude wins over everything. Where there are includes, only matching paths are taken and
 //! `.gitignore` is not asked; where there are none, everything is taken that no `.gitignore` of the
 //! tree hides. Settings outside the tree (`.git/info/exclude`, a user's global ignores, the
 //! `.gitignore` of directories above the root) have no say: the result depends on the tree alone.
@@ -69,7 +70,7 @@ impl Selection {
         self
     }
 
-    /// Whether only what include patterns name is taken.
+    /// Whether only paths that match an include are taken.
     pub(crate) fn has_includes(&self) -> bool {
         !self.globs.include().is_empty()
     }
@@ -126,7 +127,7 @@ impl Selection {
         }
     }
 
-    /// Where the `.gitignore` rules begin to hide a path: at the path itself, or at a directory above
+    /// The topmost path at which `.gitignore` rules hide a path: the path itself, or a directory above
     /// it, which is given with a slash at its end.
     pub(crate) fn hidden_at(&self, path: &[u8], is_dir: bool) -> Option<Vec<u8>> {
         let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');

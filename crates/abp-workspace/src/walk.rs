@@ -18,8 +18,8 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::crew::{
-    Batch, FileReader, Findings, Purpose, Read, Shared, failed, is_exhausted, is_refused_name,
-    refused_name, too_large,
+    Batch, FileReader, Findings, Purpose, ReaderResult, Shared, failed, is_exhausted,
+    is_refused_name, refused_name, too_large,
 };
 use crate::dir::{Dir, FileId, Named, path_of};
 use crate::limits::{Budget, Exceeded};
@@ -199,7 +199,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Walks the whole tree, and returns the rules and the findings of this thread.
-    fn run(mut self, copy: Option<&Dir>) -> (WalkRules, Vec<Read>) {
+    fn run(mut self, copy: Option<&Dir>) -> (WalkRules, Vec<ReaderResult>) {
         if let Err(error) = self.whole(copy) {
             self.shared.fail(error);
         }

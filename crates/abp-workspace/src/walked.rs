@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use crate::Error;
-use crate::crew::{Read, failed};
+use crate::crew::{ReaderResult, failed};
 use crate::dir::Dir;
 use crate::left_out::{LeftOutList, Omissions};
 use crate::manifest::{Entry, FileKind};
 use crate::notes::Notes;
-use crate::pack::{PackWriter, Place};
+use crate::pack::{PackPosition, PackWriter};
 use crate::prepared::split;
 use crate::selection::Selection;
 use crate::walk::WalkRules;
@@ -17,7 +17,7 @@ use crate::walk::WalkRules;
 #[derive(Debug)]
 pub(crate) struct Walked {
     /// Entries, sorted, each with the place of its bytes in the packs.
-    pub(crate) entries: Vec<(Entry, Option<Place>)>,
+    pub(crate) entries: Vec<(Entry, Option<PackPosition>)>,
     pub(crate) left_out: LeftOutList,
     /// The rules, with every `.gitignore` that was met.
     pub(crate) selection: Option<Selection>,
@@ -30,7 +30,7 @@ impl Walked {
     /// Puts the findings of all threads together, and completes the copy where there is one.
     pub(crate) fn new(
         rules: WalkRules,
-        read: Vec<Read>,
+        read: Vec<ReaderResult>,
         copy: Option<&Dir>,
     ) -> Result<Self, Error> {
         let (mut entries, mut left_out, mut packs) = (Vec::new(), Vec::new(), Vec::new());
@@ -66,7 +66,8 @@ impl Walked {
         Ok(walked)
     }
 
-    /// Takes out directories that only lay on the way to what include patterns might have named.
+    /// Takes out directories that were only entered because an include pattern might match beneath
+    /// them.
     fn leave_empty_directories(&mut self, copy: Option<&Dir>) -> Result<(), Error> {
         let (mut kept, mut needed) = (Vec::new(), HashSet::new());
         for (entry, place) in std::mem::take(&mut self.entries).into_iter().rev() {

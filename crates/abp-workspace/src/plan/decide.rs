@@ -1,4 +1,4 @@
-//! Decides what one change means for the source as it is by now.
+//! Decides about one change against the source as it is by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -243,7 +243,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
         })
     }
 
-    /// Whether the source has exactly what an entry says. Directories are alike whatever their
+    /// Whether the source has exactly the file of an entry. Directories are alike whatever their
     /// permissions.
     fn is(&mut self, entry: &Entry, found: &Found<'_>) -> Result<bool, Error> {
         Ok(match entry.kind() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use abp_testkit::skip;
 use abp_workspace::{
-    Application, ApplyJournal, ApplyPhase, BeforeImage, ChangeSet, Error, Recovered, recover,
+    Application, ApplyJournal, ApplyPhase, BeforeImage, ChangeSet, Error, RecoveryOutcome, recover,
 };
 use uuid::Uuid;
 
@@ -350,11 +350,11 @@ fn an_application_killed_at_any_moment_is_whole_after_recovery() {
         let recovered = recover(&journal).expect(&case);
         let is_applied = scene.check(&case, None);
         let expected = match journal.phase() {
-            ApplyPhase::Preparing => Recovered::NothingWritten,
-            _ => Recovered::Applied,
+            ApplyPhase::Preparing => RecoveryOutcome::NothingWritten,
+            _ => RecoveryOutcome::Applied,
         };
         assert_eq!(recovered, expected, "{case}");
-        assert_eq!(is_applied, recovered == Recovered::Applied, "{case}");
+        assert_eq!(is_applied, recovered == RecoveryOutcome::Applied, "{case}");
         let again = recover(&journal).expect(&case);
         assert_eq!(again, expected, "{case}: once more");
         scene.check(&case, None);
@@ -394,7 +394,7 @@ fn a_save_before_recovery_is_kept_and_everything_else_rolls_back() {
             let recovered = recover(&journal).expect(&case);
             if journal.phase() == ApplyPhase::Committing {
                 let saves = vec![PathBuf::from(saved)];
-                assert_eq!(recovered, Recovered::RolledBack { saves }, "{case}");
+                assert_eq!(recovered, RecoveryOutcome::RolledBack { saves }, "{case}");
                 assert!(!scene.check(&case, Some(saved)), "{case}");
             }
         }
@@ -556,7 +556,10 @@ fn a_save_that_an_exchange_displaces_comes_back() {
                 recovered => break recovered.expect(&case),
             }
         };
-        assert!(matches!(recovered, Recovered::RolledBack { .. }), "{case}");
+        assert!(
+            matches!(recovered, RecoveryOutcome::RolledBack { .. }),
+            "{case}"
+        );
         assert!(!scene.check(&case, Some(saved)), "{case}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use abp_workspace::{Application, ApplyJournal, ApplyPhase, Error, Recovered, recover};
+use abp_workspace::{Application, ApplyJournal, ApplyPhase, Error, RecoveryOutcome, recover};
 
 use crate::fixture::{Fixture, build, chmod, image_of, snapshot, stored_change_set};
 
@@ -59,7 +59,7 @@ fn check(case: &str, user: &dyn Fn(&Path), saves: &[&str], expected: &[(&str, Op
     user(&fixture.source());
     let recovered = recover(&journal).expect(case);
     let saves: Vec<PathBuf> = saves.iter().map(PathBuf::from).collect();
-    let rolled_back = Recovered::RolledBack { saves };
+    let rolled_back = RecoveryOutcome::RolledBack { saves };
     assert_eq!(recovered, rolled_back, "{case}");
     let mut tree = before;
     for (path, shown) in expected {
@@ -80,7 +80,10 @@ fn an_undisturbed_commit_is_kept() {
     let (journal, tree) = committed(&fixture);
     assert_eq!(journal.phase(), ApplyPhase::Committing);
     for _ in 0..2 {
-        assert_eq!(recover(&journal).expect("recovered"), Recovered::Applied);
+        assert_eq!(
+            recover(&journal).expect("recovered"),
+            RecoveryOutcome::Applied
+        );
         assert_eq!(snapshot(&fixture.source()), snapshot(&tree));
     }
 }
@@ -90,13 +93,19 @@ fn an_undisturbed_commit_is_kept() {
 fn a_recovery_that_is_over_is_not_undone() {
     let fixture = Fixture::in_memory(TREE);
     let (journal, tree) = committed(&fixture);
-    assert_eq!(recover(&journal).expect("recovered"), Recovered::Applied);
+    assert_eq!(
+        recover(&journal).expect("recovered"),
+        RecoveryOutcome::Applied
+    );
     build(&fixture.source(), &[("edit", "later"), ("made/m", "later")]);
     let mut expected = snapshot(&tree);
     for path in ["edit", "made/m"] {
         expected.insert(path.into(), "file 644 later".to_owned());
     }
-    assert_eq!(recover(&journal).expect("recovered"), Recovered::Applied);
+    assert_eq!(
+        recover(&journal).expect("recovered"),
+        RecoveryOutcome::Applied
+    );
     assert_eq!(snapshot(&fixture.source()), expected);
 }
 
@@ -197,7 +206,10 @@ fn a_file_of_the_user_in_a_new_directory_is_no_obstacle() {
     let fixture = Fixture::in_memory(TREE);
     let (journal, tree) = committed(&fixture);
     build(&fixture.source(), &[("made/user", "saved")]);
-    assert_eq!(recover(&journal).expect("recovered"), Recovered::Applied);
+    assert_eq!(
+        recover(&journal).expect("recovered"),
+        RecoveryOutcome::Applied
+    );
     let mut expected = snapshot(&tree);
     expected.insert(b"made/user".to_vec(), "file 644 saved".to_owned());
     assert_eq!(snapshot(&fixture.source()), expected);
@@ -262,7 +274,10 @@ fn a_journal_without_a_commit_rolls_forward_or_is_dropped() {
         (fixture, snapshot(workspace.root()), preparing, committing)
     };
     let (fixture, after, _, committing) = prepare();
-    assert_eq!(recover(&committing).expect("recovered"), Recovered::Applied);
+    assert_eq!(
+        recover(&committing).expect("recovered"),
+        RecoveryOutcome::Applied
+    );
     assert_eq!(snapshot(&fixture.source()), after);
 
     let (fixture, _, preparing, committing) = prepare();
@@ -272,30 +287,30 @@ fn a_journal_without_a_commit_rolls_forward_or_is_dropped() {
     build(&before.source(), &[("edit", "saved")]);
     assert_eq!(
         recover(&committing).expect("recovered"),
-        Recovered::RolledBack { saves }
+        RecoveryOutcome::RolledBack { saves }
     );
     assert_eq!(snapshot(&fixture.source()), snapshot(&before.source()));
     assert_eq!(
         recover(&preparing).expect("recovered"),
-        Recovered::NothingWritten
+        RecoveryOutcome::NothingWritten
     );
 
     let (fixture, _, preparing, committing) = prepare();
     assert_eq!(
         recover(&preparing).expect("recovered"),
-        Recovered::NothingWritten
+        RecoveryOutcome::NothingWritten
     );
     let before = Fixture::in_memory(TREE);
     assert_eq!(snapshot(&fixture.source()), snapshot(&before.source()));
     // Without the holding directory, a journal cannot be finished any more.
     let undone = recover(&committing).expect("recovered");
-    assert_eq!(undone, Recovered::RolledBack { saves: Vec::new() });
+    assert_eq!(undone, RecoveryOutcome::RolledBack { saves: Vec::new() });
     assert_eq!(snapshot(&fixture.source()), snapshot(&before.source()));
 
     fs::rename(fixture.source(), fixture.outside()).expect("moved");
     assert_eq!(
         recover(&preparing).expect("recovered"),
-        Recovered::NothingWritten
+        RecoveryOutcome::NothingWritten
     );
     let refused = recover(&committing);
     assert!(

@@ -7,11 +7,13 @@ use crate::Error;
 use crate::change_set::{ChangeSet, ChangedPath, ancestors};
 use crate::dir::path_of;
 use crate::document::is_normal;
+use crate::manifest::Entry;
 
 /// The changes to make, sorted; an empty selection takes everything applicable.
 ///
 /// A selected path takes the change at it and everything beneath it. A file cannot be put where the
-/// source still has a file instead of a directory, so such a change above it is taken along.
+/// source still has a file instead of a directory, or a directory without the right to write, so
+/// such a change above it is taken along.
 pub(crate) fn choose<'a>(
     set: &'a ChangeSet,
     selected: &[PathBuf],
@@ -44,7 +46,9 @@ pub(crate) fn choose<'a>(
             });
         }
         for path in applicable {
-            chosen.extend(ancestors(path).filter(|above| becomes_directory(set, above)));
+            let is_needed =
+                |above: &&[u8]| becomes_directory(set, above) || becomes_writable(set, above);
+            chosen.extend(ancestors(path).filter(is_needed));
             chosen.insert(path);
         }
     }
@@ -60,7 +64,17 @@ pub(crate) fn becomes_directory(set: &ChangeSet, path: &[u8]) -> bool {
         let before = change.before.as_ref();
         let after = change.after.as_ref();
         before.is_some_and(|before| !before.is_directory())
-            && after.is_some_and(crate::manifest::Entry::is_directory)
+            && after.is_some_and(Entry::is_directory)
+    })
+}
+
+/// Whether a run gave the owner of a directory the right to write in it.
+fn becomes_writable(set: &ChangeSet, path: &[u8]) -> bool {
+    let is_writable = |entry: &Entry| entry.is_directory() && entry.mode() & 0o200 != 0;
+    set.find(path).is_some_and(|change| {
+        let before = change.before.as_ref();
+        before.is_some_and(|before| before.is_directory() && !is_writable(before))
+            && change.after.as_ref().is_some_and(is_writable)
     })
 }
 

@@ -109,6 +109,21 @@ fn a_selected_file_brings_the_directory_that_replaces_a_file() {
 }
 
 #[test]
+fn a_selected_file_brings_the_right_to_write_in_its_directory() {
+    let fixture = Fixture::in_memory(&[("sealed/a", "1"), ("sealed/b", "1")]);
+    chmod(&fixture.source().join("sealed"), 0o555);
+    let run = Finished::of(fixture, |root| {
+        chmod(&root.join("sealed"), 0o755);
+        build(root, &[("sealed/a", "2"), ("sealed/b", "2")]);
+    });
+    let applied = run.apply(&["sealed/b"]).expect("applied");
+    assert_eq!(
+        applied,
+        [PathBuf::from("sealed"), PathBuf::from("sealed/b")]
+    );
+}
+
+#[test]
 fn unknown_paths_are_refused_before_anything_is_written() {
     let run = Finished::new(TREE, |root| {
         edit(root);

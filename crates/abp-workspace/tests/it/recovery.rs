@@ -1,7 +1,7 @@
 //! Recovery decides by content: every state that a kill and a user can leave, made by hand.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use abp_workspace::{Application, ApplyJournal, ApplyPhase, Error, RecoveryOutcome, recover};
@@ -157,6 +157,26 @@ fn a_save_of_any_path_rolls_the_others_back() {
             ("kept/m", Some("file 644 m\\n")),
         ],
     );
+}
+
+#[test]
+fn a_removed_directory_comes_back_with_owner_and_mode() {
+    let fixture = Fixture::in_memory(TREE);
+    let gone = fixture.source().join("gone");
+    chmod(&gone, 0o750);
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(&gone, Some(65_534), Some(65_533)).expect("chown");
+    }
+    let (journal, _) = committed(&fixture);
+    assert!(!gone.exists());
+    build(&fixture.source(), &[("edit", "saved")]);
+    recover(&journal).expect("recovered");
+    let stat = fs::metadata(&gone).expect("stat");
+    assert_eq!(stat.mode() & 0o7777, 0o750);
+    if is_root {
+        assert_eq!((stat.uid(), stat.gid()), (65_534, 65_533));
+    }
 }
 
 /// Where the user has taken the name of an original, it is put beside.

@@ -6,6 +6,7 @@ mod agents;
 mod bench;
 mod corpus;
 mod mcp;
+mod mutants;
 mod npm;
 mod output;
 mod running;
@@ -58,6 +59,9 @@ enum Task {
         /// The benchmark.
         name: String,
     },
+    /// Change the source in small ways and list the changes that no test notices; not part of `test`,
+    /// because it takes hours.
+    Mutants(mutants::MutantsArgs),
     /// Translate a folder of recorded traffic, there and back, and fail on any silent loss.
     Corpus {
         /// The folder: `<dialect>/{request,response,stream}/*`, with a `manifest.jsonl`. The one
@@ -92,6 +96,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Agents => return agents::run(),
         Task::Mcp => return mcp::run(),
         Task::Bench { name } => bench::start(&name)?,
+        Task::Mutants(args) => return mutants::run(&args),
         Task::Corpus { folder, show } => return corpus::run(folder, show),
     }
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,15 @@ pub(crate) fn say(line: impl Display) {
     println!("{line}");
 }
 
+/// Prints one line about what is being done, apart from the result.
+#[expect(
+    clippy::print_stderr,
+    reason = "a result on standard output can be read by another program"
+)]
+pub(crate) fn progress(line: impl Display) {
+    eprintln!("{line}");
+}
+
 /// Prints one line about what went wrong.
 #[expect(
     clippy::print_stderr,

@@ -170,19 +170,21 @@ fn hidden(form: &str, data: Option<&Leaf<String>>) -> Option<AgentEventKind> {
 /// An image, a sound, a film or a document as the one item of a carousel.
 fn medium(media: &IrMedia, title: Option<&Leaf<String>>) -> AgentEventKind {
     let mime = media.media_type.as_ref().map(|kind| kind.value.as_str());
-    let mut item = match &media.data {
-        IrMediaData::Base64(data) => json!({ "url": data_url(mime, &data.value) }),
-        IrMediaData::Url(url) => json!({ "url": url.value }),
-        IrMediaData::FileId(id) => json!({ "file_id": id.value }),
-        IrMediaData::Text(text) => json!({ "text": text.value }),
-        other => json!({ "content": other }),
+    let (form, content) = match &media.data {
+        IrMediaData::Base64(data) => ("url", json!(data_url(mime, &data.value))),
+        IrMediaData::Url(url) => ("url", json!(url.value)),
+        IrMediaData::FileId(id) => ("file_id", json!(id.value)),
+        IrMediaData::Text(text) => ("text", json!(text.value)),
+        other => ("content", json!(other)),
     };
-    if let Some(mime) = mime {
-        item["mime_type"] = json!(mime);
-    }
-    if let Some(title) = title {
-        item["title"] = json!(title.value);
-    }
+    let members = [
+        (form, Some(content)),
+        ("mime_type", mime.map(|mime| json!(mime))),
+        ("title", title.map(|title| json!(title.value))),
+    ];
+    let members = members.into_iter();
+    let members = members.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let item: Map<String, Value> = members.collect();
     shown(&PresentationType::MediaCarousel, json!({ "items": [item] }))
 }
 

@@ -48,15 +48,13 @@ impl Sound {
             return None;
         }
         let media_type = self.media_type.as_deref().unwrap_or(UNKNOWN_FORMAT);
-        let mut item = json!({ "mime_type": media_type });
-        if joins(&self.pieces) {
-            item["url"] = json!(format!("data:{media_type};base64,{}", self.pieces.concat()));
+        let (form, content) = if joins(&self.pieces) {
+            let joined = self.pieces.concat();
+            ("url", json!(format!("data:{media_type};base64,{joined}")))
         } else {
-            item["pieces"] = json!(self.pieces);
-        }
-        if !self.transcript.is_empty() {
-            item["alt_text"] = json!(self.transcript);
-        }
+            ("pieces", json!(self.pieces))
+        };
+        let item = json!({ "mime_type": media_type, form: content, "alt_text": self.transcript });
         Some(AgentEventKind::ContentBlock {
             block_type: PresentationType::MediaCarousel.as_str().to_owned(),
             data: json!({ "items": [item] }),

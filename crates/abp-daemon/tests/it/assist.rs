@@ -229,7 +229,7 @@ fn the_lineage_of_a_request_is_kept() {
     });
     assert!(warned, "{packets:?}");
     let receipt = lab.receipt(&reply);
-    let mut expected = whole.clone();
+    let mut expected = whole;
     // Canonical JSON has no such number.
     expected["metadata"]["large"] = json!("9007199254740993");
     assert_eq!(receipt["meta"]["lineage"], expected);

@@ -73,7 +73,7 @@ fn each_backend_is_asked_for_the_model_it_has() {
         &["claude-*", "claude-opus-9"],
         &[],
     );
-    let all = [openai.clone(), claude.clone()];
+    let all = [openai, claude.clone()];
     let chat = |model: &str| json!({"dialect": "openai", "request": {"model": model, "messages": [{"role": "user", "content": "Hi"}]}});
     let plain = json!({});
     let cases = [
@@ -153,7 +153,11 @@ fn passthrough_goes_where_its_dialect_is_spoken_and_its_model_keeps_its_name() {
             .contains("it does not speak openai, and passthrough translates nothing"),
         "{refused}"
     );
-    let renamed = planned(passed("fast", json!("claude")), &[claude.clone()]).unwrap_err();
+    let renamed = planned(
+        passed("fast", json!("claude")),
+        std::slice::from_ref(&claude),
+    )
+    .unwrap_err();
     assert_eq!(renamed.code(), ErrorCode::MappingLossyConversion);
     let kept = planned(passed("claude-haiku-9", json!("claude")), &[claude]).unwrap();
     let kept = kept.confirm(

@@ -299,6 +299,18 @@ async fn exchanges_name_what_was_sent_and_what_came() {
         assert_eq!(exchange.model.is_some(), has_model, "{shown}: {exchange:?}");
         assert_eq!(ran.end.model, exchange.model, "{shown}");
     }
+    // The answer came to its end and its bytes did not: it is told, and no hash vouches for it.
+    let longer = [stream.as_slice(), b": and more that does not come\n\n"].concat();
+    for reply in [
+        Reply::events(longer.clone()).cut_at(stream.len() + 5, Cut::Reset),
+        Reply::events(longer).stall_at(stream.len() + 5),
+    ] {
+        let vendor = FakeVendor::start(reply).unwrap();
+        let backend = backend(Arc::new(upstream(&vendor, Dialect::Claude)));
+        let ran = run_plan(&backend, confirmed(&backend, &json!({})), drop).await;
+        assert!(ran.end.result.is_ok(), "{:?}", ran.end);
+        assert_eq!(ran.end.exchanges[0].response_sha256, None);
+    }
     // No answer at all: what was sent is known, and nothing else.
     let gone = backend(Arc::new(Canned::failing(
         abp_backend_core::UpstreamError::Stalled { limit_ms: 1 },

@@ -1,6 +1,7 @@
 //! What the model says, in every dialect, whole and streamed.
 
-use abp_backend_core::ModelOperation;
+use abp_backend_core::{Backend as _, ModelOperation, Upstream as _};
+use abp_backend_mock::{MockBackend, MockModel, MockScript};
 use abp_core::ir::{
     IrContentBlock, IrConversation, IrFinishReason, IrMessage, IrResponseFormat,
     IrResponseFormatKind, IrRole, IrStop, IrToolChoice, IrToolChoiceMode, IrToolDefinition,
@@ -291,4 +292,23 @@ async fn the_same_request_gets_the_same_bytes() {
             "{dialect}: ids differ"
         );
     }
+}
+
+/// Only what is embedded demonstrates: a script that somebody wrote is somebody's backend.
+#[test]
+fn embedded_backends_say_that_they_demonstrate() {
+    let written = r#"{"name": "mine", "steps": []}"#;
+    let written = serde_json::from_str(written).unwrap();
+    let cases = [
+        (MockBackend::new(), true),
+        (MockBackend::from_script(MockScript::demonstration()), true),
+        (MockBackend::from_script(written), false),
+    ];
+    for (backend, expected) in cases {
+        let descriptor = backend.descriptor();
+        assert_eq!(descriptor.is_demonstration, expected, "{}", descriptor.name);
+    }
+    let model = MockModel::new();
+    assert!(model.descriptor().is_demonstration);
+    assert_eq!(model.descriptor().address, None);
 }

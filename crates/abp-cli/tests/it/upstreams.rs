@@ -401,3 +401,43 @@ fn a_choice_is_between_real_upstreams_that_serve_the_model() {
         planned.stdout
     );
 }
+
+/// Files of the context reach the model with their contents, through the gate and in sight.
+#[test]
+fn context_reaches_a_model_as_far_as_the_policy_allows() {
+    let desk = Desk::new();
+    desk.write("notes.txt", "the river is the Tiber")
+        .write(".env", "TOKEN=canary-77");
+    let context = [
+        "--context",
+        ".env",
+        "--context",
+        "notes.txt",
+        "--context",
+        "absent.txt",
+    ];
+    let (status, receipt) = run(&desk, "upstream:mock", &context);
+    assert_eq!(status, 0, "{receipt:#}");
+    let said = message(&receipt);
+    assert!(said.ends_with("the river is the Tiber"), "{said}");
+    assert!(!receipt.to_string().contains("canary-77"));
+    let trace = receipt["trace"].as_array().unwrap();
+    let of = |kind: &str, pointer: &str| -> Vec<&str> {
+        let events = trace.iter().filter(|event| event["type"] == kind);
+        events
+            .map(|event| event.pointer(pointer).and_then(Value::as_str).unwrap())
+            .collect()
+    };
+    assert_eq!(
+        of("tool_call", "/input/path"),
+        [".env", "notes.txt", "absent.txt"]
+    );
+    let warned = of("warning", "/message");
+    for file in [".env", "absent.txt"] {
+        let expected = format!("the content of {file:?} was not sent to the model: ");
+        assert!(
+            warned.iter().any(|message| message.starts_with(&expected)),
+            "{warned:?}"
+        );
+    }
+}

@@ -247,6 +247,19 @@ fn an_unusable_schema_is_refused_before_the_run() {
             assert_eq!(code, Some(ErrorCode::ValidationFailed), "{schema:.60}");
         }
     }
+    // Nothing is known of this one before it is opened, and it is not opened for that.
+    let unknown = Candidate {
+        manifest: None,
+        model: None,
+        ..upstream("agent", Dialect::OpenAi, TALKS)
+    };
+    let found = plan(
+        order(Some("m"), &json!({"output_schema": {"type": 7}})),
+        std::slice::from_ref(&unknown),
+        &settings(&[]),
+    );
+    let code = found.err().map(|error| error.code());
+    assert_eq!(code, Some(ErrorCode::ValidationFailed));
     let passed = json!({
         "mode": "passthrough", "request": {"model": "m"}, "output_schema": closed(),
     });

@@ -233,9 +233,10 @@ pub(crate) fn prepare(
         Some(schema) if post.is_empty() => Some(PostProcessor::for_schema(schema)?),
         _ => None,
     };
+    let negotiation = negotiate(manifest, &plan.demands.requirements);
     let compatibility = evaluation.compatibility();
-    let summary = (!evaluation.provisions.is_empty())
-        .then(|| format!("requirements: {}", compatibility.summary));
+    let summary =
+        (negotiation.total() > 0).then(|| format!("requirements: {}", compatibility.summary));
     let waived = evaluation
         .provisions
         .iter()
@@ -248,7 +249,7 @@ pub(crate) fn prepare(
         });
     let notes = plan.notes.iter().cloned().chain(summary).chain(waived);
     Ok(Prepared {
-        negotiation: negotiate(manifest, &plan.demands.requirements),
+        negotiation,
         notes: notes.collect(),
         compatibility,
         emulation: handed.emulation,

@@ -4,7 +4,7 @@ use abp_core::ir::IrConversation;
 use abp_core::{RuntimeConfig, WorkOrder};
 use abp_dialect::{DetectionReason, Dialect, DialectDetector, Signals};
 use abp_json::{Limits, Tape};
-use abp_translate::{ContextFile, map_work_order_with, read_request};
+use abp_translate::{ContextFile, map_work_order, map_work_order_with, read_request};
 use serde_json::Value;
 
 use crate::PlanError;
@@ -71,7 +71,8 @@ impl Source {
         files: &[ContextFile],
     ) -> Result<IrConversation, PlanError> {
         match self {
-            Self::Order | Self::Verbatim { .. } => Ok(map_work_order_with(order, files)),
+            Self::Order => Ok(map_work_order_with(order, files)),
+            Self::Verbatim { .. } => Ok(map_work_order(order)),
             Self::Vendor { dialect, request } => {
                 read_request(request.as_bytes(), *dialect, &Limits::default())
                     .map_err(|error| setting("request", &error))

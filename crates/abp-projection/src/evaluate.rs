@@ -115,7 +115,7 @@ impl Evaluation {
     }
 
     /// What the requirements come to on this backend, with ABP's own emulations counted in. Wishes
-    /// that nobody provides are left out: they stand in no backend's way.
+    /// (`any`) that are not provided are left out: they stand in no backend's way.
     #[must_use]
     pub fn compatibility(&self) -> CompatibilityReport {
         let mut provided = NegotiationResult::default();

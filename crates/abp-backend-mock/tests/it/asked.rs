@@ -294,7 +294,7 @@ async fn the_same_request_gets_the_same_bytes() {
     }
 }
 
-/// Only what is embedded demonstrates: a script that somebody wrote is somebody's backend.
+/// Only what is embedded demonstrates: a script that an operator wrote is a configured backend.
 #[test]
 fn embedded_backends_say_that_they_demonstrate() {
     let written = r#"{"name": "mine", "steps": []}"#;

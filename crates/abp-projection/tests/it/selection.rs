@@ -392,7 +392,7 @@ fn the_dialect_of_a_request_matters() {
     );
 }
 
-/// A candidate that cannot be prepared is out, and everybody can read why.
+/// A candidate that cannot be prepared is out, and the report says why.
 #[test]
 fn refused_candidates_stay_in_the_report() {
     let offered = [candidate("a", Some(&[])), candidate("b", Some(&[]))];
@@ -467,4 +467,22 @@ fn compatibility_counts_emulations() {
             "extended_thinking is not offered by the backend, and its emulation is switched off: not here"
         ]
     );
+}
+
+/// A receipt that was written before both fidelities had names of their own.
+#[test]
+fn older_reports_are_read() {
+    let old = serde_json::json!({
+        "selected": "a",
+        "candidates": [{
+            "backend": "a",
+            "eligible": true,
+            "score": {"capability_coverage": 1.0, "mapping_fidelity": 0.9, "priority": 0.0, "total": 0.77},
+            "reasons": ["chosen: score 0.770"],
+        }],
+        "fallback_chain": [],
+    });
+    let read: abp_core::SelectionReport = serde_json::from_value(old.clone()).unwrap();
+    assert_eq!(read.candidates[0].score.capability_fidelity, None);
+    assert_eq!(serde_json::to_value(read).unwrap(), old);
 }

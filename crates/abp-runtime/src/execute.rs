@@ -35,13 +35,15 @@ use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::observe::Observed;
 use crate::queue::EventSender;
-use crate::record::{End, Recorder};
+use crate::record::{End, Recorder, now};
 use crate::runtime::{RunOptions, RuntimeOptions, check_budget};
-use crate::stage::Stage;
+use crate::stage::{Stage, keep_state_out};
 use crate::tools::use_tool;
 
 /// How long a backend may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often a run that goes on says so in the store.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Requests of a backend that may wait; each is answered before the next is taken.
 const REQUEST_QUEUE: usize = 16;
 
@@ -159,7 +161,11 @@ impl Supervisor {
             .await;
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_progress(Arc::clone(&self.accepted.staging));
-        let spec = self.accepted.plan.order().workspace.clone();
+        let mut spec = self.accepted.plan.order().workspace.clone();
+        let own = self.accepted.runtime.hidden_dirs();
+        if let Err(error) = keep_state_out(&mut spec, &own) {
+            return (None, Ended::failed(error));
+        }
         let hidden = self.accepted.policy.unreadable_paths().clone();
         let stage = match Stage::prepare(manager, spec, self.accepted.run_id, hidden).await {
             Ok(stage) => stage,
@@ -236,11 +242,11 @@ impl Supervisor {
         };
         let session = match opened {
             Ok(session) => session,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => {
+                self.gate.count_refusal(&error);
+                return Ok(Err(error));
+            }
         };
-        for secret in session.secrets() {
-            self.recorder.hide(secret.expose_secret());
-        }
         self.engaged.identity = session.identity().clone();
         self.engaged.manifest = session.manifest().clone();
         self.engaged.contained_by = session.contained_by();
@@ -325,6 +331,7 @@ impl Supervisor {
             stop,
             stopped: None,
         };
+        let mut heartbeat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
         let joined = loop {
             let stopping = running.stopped.as_ref().map(|stop| stop.until);
             tokio::select! {
@@ -339,6 +346,7 @@ impl Supervisor {
                 Some(question) = next_question(&mut mcp) => self.judge_call(question, &running).await,
                 Some(request) = running.requests.recv() => self.serve(request, &mut running, stage).await,
                 joined = &mut task => break joined,
+                _ = heartbeat.tick() => self.mark_alive().await,
             }
         };
         may_die("ended");
@@ -346,6 +354,15 @@ impl Supervisor {
             self.mcp = Some(mcp.close().await);
         }
         self.judge(joined, running, &plan)
+    }
+
+    /// Notes in the store that the run goes on. A note that is not taken costs precision only; a store that
+    /// takes nothing ends the run with the next event.
+    async fn mark_alive(&self) {
+        let noted = self.accepted.store.mark_alive(self.accepted.run_id, now());
+        if let Err(error) = noted.await {
+            tracing::debug!(target: "abp.runtime", %error, "a sign of life was not noted");
+        }
     }
 
     async fn serve(&mut self, request: HostRequest, running: &mut Running, stage: &Stage) {

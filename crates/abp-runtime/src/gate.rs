@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use abp_core::{AgentEventKind, EnforcedRule, EnforcementReport, PermissionOutcome};
+use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ServerTool;
 use abp_policy::{ApprovedRead, ApprovedWrite, Decision, Holders, PolicyEngine, Rule, Verdict};
+
+use serde_json::Value;
 
 use crate::approval::{Answer, Approvals, Decider};
 use crate::mcp;
@@ -246,6 +249,22 @@ impl Gate {
 }
 
 impl Gate {
+    /// Counts a backend that refused to be opened because of a rule, which its error names.
+    pub(crate) fn count_refusal(&mut self, error: &AbpError) {
+        if error.code() != ErrorCode::PolicyDenied {
+            return;
+        }
+        let named = |key: &str| error.context().get(key).and_then(Value::as_str);
+        let (Some(list), Some(pattern)) = (named("list"), named("pattern")) else {
+            return;
+        };
+        let mut rules = self.denied.iter_mut();
+        let rule = rules.find(|(rule, _)| rule.list.as_str() == list && rule.pattern == pattern);
+        if let Some((_, count)) = rule {
+            *count += 1;
+        }
+    }
+
     fn count(&mut self, decision: &Decision) {
         if let Some(rule) = &decision.rule
             && let Some((_, count)) = self.denied.iter_mut().find(|(known, _)| known == rule)

@@ -8,7 +8,7 @@ use abp_core::{
 };
 use abp_error::{AbpErrorDto, ErrorCode};
 use abp_receipt::{Hash, ReceiptBuilder};
-use abp_store::{ChangeSetState, RunRecord, Store};
+use abp_store::{ChangeSetState, Store, UnfinishedRun};
 use abp_workspace::ChangeSet;
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ pub(crate) async fn recover(store: &Store) -> Result<usize, RuntimeError> {
         if abandoned && store.adopt(unfinished.run.run_id).await? {
             let run_id = unfinished.run.run_id;
             // One run that cannot be ended must not keep everybody from the store.
-            match end(store, &unfinished.run).await {
+            match end(store, &unfinished).await {
                 Ok(()) => {
                     ended += 1;
                     tracing::warn!(target: "abp.runtime", %run_id, "an interrupted run was ended");
@@ -75,10 +75,11 @@ pub(crate) async fn missing_copies(
     Ok(missing)
 }
 
-async fn end(store: &Store, run: &RunRecord) -> Result<(), RuntimeError> {
+async fn end(store: &Store, unfinished: &UnfinishedRun) -> Result<(), RuntimeError> {
+    let run = &unfinished.run;
     let journaled = Journaled::read(store, run.run_id).await?;
     let workspace = workspace(store, run.run_id).await?;
-    let receipt = receipt(run, journaled, workspace)?;
+    let receipt = receipt(unfinished, journaled, workspace)?;
     let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
     let document = receipt.to_document().map_err(lost)?;
     let hash = receipt.receipt_sha256.clone().unwrap_or_default();
@@ -164,7 +165,7 @@ async fn workspace(store: &Store, run_id: Uuid) -> Result<Option<WorkspaceReport
 }
 
 fn receipt(
-    run: &RunRecord,
+    UnfinishedRun { run, alive_at, .. }: &UnfinishedRun,
     journaled: Journaled,
     workspace: Option<WorkspaceReport>,
 ) -> Result<Receipt, RuntimeError> {
@@ -172,7 +173,9 @@ fn receipt(
     let order = read_document::<WorkOrder>(run.order_json.as_bytes()).ok();
     let order_id = order.as_ref().map_or_else(Uuid::nil, |order| order.id);
     let started = run.accepted_at;
+    // The last sign of life: an event, or the note that the run goes on.
     let last = journaled.last.unwrap_or(started);
+    let last = last.max(alive_at.unwrap_or(started));
     let took = last
         .as_unix_millis()
         .saturating_sub(started.as_unix_millis());

@@ -1,6 +1,6 @@
 //! The workspace of a run, off the async workers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
@@ -37,7 +37,7 @@ impl Stage {
         })
     }
 
-    pub(crate) fn root(&self) -> &std::path::Path {
+    pub(crate) fn root(&self) -> &Path {
         self.workspace.root()
     }
 
@@ -130,4 +130,50 @@ pub fn workspace_error(error: &WorkspaceError) -> AbpError {
         Some(source) => result.with_source(source.to_string()),
         None => result,
     }
+}
+
+/// Keeps the host's own directories out of a workspace that contains them: they are not staged, and a run
+/// in place is refused, because nothing would stand between the agent and the keys.
+///
+/// # Errors
+/// Refuses a workspace inside such a directory, and one in place around it.
+pub(crate) fn keep_state_out(spec: &mut WorkspaceSpec, own: &[PathBuf]) -> Result<(), AbpError> {
+    // A root that is not there is refused where it is opened.
+    let Ok(root) = Path::new(&spec.root).canonicalize() else {
+        return Ok(());
+    };
+    for directory in own.iter().filter_map(|own| own.canonicalize().ok()) {
+        let refused = |how: &str| {
+            let message = format!(
+                "the workspace {} {how} the state of ABP in {}; choose another workspace, or another state \
+                 directory with --state-dir",
+                root.display(),
+                directory.display()
+            );
+            AbpError::new(ErrorCode::WorkspaceInitFailed, message)
+        };
+        if root.starts_with(&directory) {
+            return Err(refused("is inside"));
+        }
+        let Ok(inside) = directory.strip_prefix(&root) else {
+            continue;
+        };
+        if spec.mode == WorkspaceMode::PassThrough {
+            return Err(refused("contains"));
+        }
+        spec.exclude.push(escaped(&inside.to_string_lossy()));
+    }
+    Ok(())
+}
+
+/// A pattern that matches exactly this path.
+fn escaped(path: &str) -> String {
+    let mut pattern = String::with_capacity(path.len());
+    for character in path.chars() {
+        if "*?[]{}!\\".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }

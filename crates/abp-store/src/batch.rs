@@ -181,6 +181,7 @@ impl<'a> Batch<'a> {
             Command::Accept(run, order) => Done::Accepted(self.accept(run, *order).await?),
             Command::Finish(ending) => return self.finish(ending).await,
             Command::Adopt(run_id) => Done::Changed(self.adopt(*run_id).await?),
+            Command::Alive(run_id, at) => self.mark_alive(*run_id, *at).await?,
             Command::Rotate => {
                 self.take_up_log().await?;
                 let keys = self.log.keys().clone();
@@ -383,6 +384,19 @@ impl<'a> Batch<'a> {
             .await?;
         self.wrote = true;
         Ok(true)
+    }
+
+    async fn mark_alive(&mut self, run_id: Uuid, at: Timestamp) -> Result<Done, Blocked> {
+        let Some(slot) = self.slot(run_id) else {
+            return Err(StoreError::UnknownRun(run_id).into());
+        };
+        let id = slot.id;
+        sqlx::query("UPDATE runs SET alive_at = ? WHERE id = ? AND ended_at IS NULL")
+            .bind(at.as_unix_millis())
+            .bind(id)
+            .execute(self.writing())
+            .await?;
+        Ok(Done::Written)
     }
 
     async fn change_exchanges(&mut self, change: &ExchangeChange) -> Result<Done, Blocked> {

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Events(NewEvents),
     Finish(Ending),
     Adopt(Uuid),
+    /// The run goes on at this time.
+    Alive(Uuid, Timestamp),
     Rotate,
     /// Writes something, to see that it can be done.
     Probe,
@@ -111,6 +113,7 @@ impl Command {
             Self::Reasoning(change) => change.size(),
             Self::ChangeSets(change) => change.size(),
             Self::Adopt(_)
+            | Self::Alive(..)
             | Self::Rotate
             | Self::Probe
             | Self::Sweep
@@ -125,7 +128,7 @@ impl Command {
             Self::Accept(run, _) => Some(run.run_id),
             Self::Events(events) => Some(events.run_id),
             Self::Finish(ending) => Some(ending.run_id),
-            Self::Adopt(run_id) => Some(*run_id),
+            Self::Adopt(run_id) | Self::Alive(run_id, _) => Some(*run_id),
             Self::ChangeSets(change) => change.run_id(),
             Self::Rotate
             | Self::Probe

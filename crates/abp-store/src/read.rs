@@ -254,7 +254,7 @@ impl StoreReader {
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
                 project_inode, project_born,
-                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
+                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id), alive_at
             FROM runs WHERE ended_at IS NULL ORDER BY id",
         )
         .fetch_all(&self.pool)
@@ -270,6 +270,10 @@ impl StoreReader {
                     .try_get::<i64, _>(15)
                     .map_err(|error| self.failed(&error))?
                     .unsigned_abs(),
+                alive_at: row
+                    .try_get::<Option<i64>, _>(16)
+                    .map_err(|error| self.failed(&error))?
+                    .map(Timestamp::from_unix_millis),
                 run,
             })
         };

@@ -186,6 +186,8 @@ pub struct UnfinishedRun {
     pub own: bool,
     /// How many events were journaled.
     pub events: u64,
+    /// When its process said last that it goes on; `None` in the first second of a run.
+    pub alive_at: Option<Timestamp>,
 }
 
 /// Whether the store takes what it is given.

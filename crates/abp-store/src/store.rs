@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use abp_core::Timestamp;
 use abp_receipt::VerifyingKey;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -137,6 +138,15 @@ impl Store {
     /// Fails where there is no such run.
     pub async fn adopt(&self, run_id: Uuid) -> Result<bool, StoreError> {
         self.ask_whether(Command::Adopt(run_id)).await
+    }
+
+    /// Notes that a run of this process goes on, so that the receipt of a run whose host was killed can
+    /// say how long it lasted. Does not wait for the note to be durable.
+    ///
+    /// # Errors
+    /// Fails where the store takes nothing.
+    pub async fn mark_alive(&self, run_id: Uuid, at: Timestamp) -> Result<(), StoreError> {
+        self.send(Command::Alive(run_id, at)).await.map(drop)
     }
 
     /// Replaces the key that signs the log. The old key signs the rotation, and is then removed;

@@ -172,8 +172,8 @@ list legacy: files__echo files_only search__echo search_only
 legacy files_only one: files files_only: one
 modern search_only two: search search_only: two
 modern files__echo three: files echo: three
-legacy files__ask four: error: tool "files__ask" is denied by disallowed_tools[1] "*__ask"
-modern search__slow five: error: tool "slow" is denied by disallowed_tools[0] "slow"
+legacy files__ask four: error: tool "files__ask" is denied by disallowed_tools[3] "*__ask"
+modern search__slow five: error: tool "slow" is denied by disallowed_tools[2] "slow"
 knock: wrong=401 none=401 host=403 page=403 path=404 known=400
 leak: said"#;
     assert_eq!(notes(&receipt), expected.trim_start());

@@ -7,7 +7,7 @@ use abp_glob::GlobList;
 
 use super::request::AssistRequest;
 
-/// The directory of the state in which nothing is. Runs get a copy of it.
+/// The ending of the empty directory beside that of the stages. Runs get a copy of it.
 const EMPTY: &str = "assist";
 
 /// What an agent may do where the operator does not say: work in its own directory.
@@ -37,7 +37,7 @@ pub(super) async fn build(
 
 /// A directory of our own. Whatever may be found in it is left out.
 async fn empty_workspace(plane: &ControlPlane) -> Result<WorkspaceSpec, AbpError> {
-    let root = plane.config().state_dir.join(EMPTY);
+    let root = plane.config().stages_dir.with_extension(EMPTY);
     tokio::fs::create_dir_all(&root).await.map_err(|error| {
         AbpError::new(
             ErrorCode::WorkspaceInitFailed,

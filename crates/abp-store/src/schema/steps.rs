@@ -135,6 +135,7 @@ pub(super) const STEPS: &[&str] = &[
     ALTER TABLE runs ADD COLUMN project_born INTEGER;
     ALTER TABLE runs ADD COLUMN principal TEXT;
     ALTER TABLE runs ADD COLUMN backend_asked TEXT;
+    ALTER TABLE runs ADD COLUMN alive_at INTEGER;
     CREATE TEMP TABLE starts (run_id TEXT PRIMARY KEY, seq INTEGER) WITHOUT ROWID;
     INSERT OR IGNORE INTO starts
         SELECT json_extract(entry, '$.kind.run_id'), seq FROM log

@@ -4,6 +4,8 @@
 //! ratios hold even where the machine is shared. In memory where that is possible, so that the disk
 //! has no say. Nothing is asserted.
 
+mod decisions;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,7 +55,7 @@ pub(crate) fn run() -> Result<()> {
         let times = desk.measure(&program)?;
         report(files, files * bytes, times);
     }
-    Ok(())
+    decisions::run()
 }
 
 fn report(files: usize, bytes: usize, times: Times) {

@@ -272,9 +272,10 @@ fn d14_host_files_need_agreement() {
 /// nothing is written.
 #[test]
 fn what_was_not_verified_is_not_applied() {
-    let tamper: [(&str, fn(&Desk, &Path)); 4] = [
+    type Tamper = fn(&Desk, &Path);
+    let tamper: [(&str, Tamper); 4] = [
         ("written after the end", |_, tree| {
-            std::fs::write(tree.join("f1.txt"), "evil\n").unwrap()
+            std::fs::write(tree.join("f1.txt"), "evil\n").unwrap();
         }),
         ("replaced by a link", |desk, tree| {
             std::fs::rename(tree, desk.path("out")).unwrap();

@@ -25,6 +25,8 @@ mod mcp;
 #[cfg(test)]
 mod plans;
 #[cfg(test)]
+mod policy;
+#[cfg(test)]
 mod present;
 #[cfg(test)]
 mod run_mcp;

@@ -23,7 +23,7 @@ final() { say "{\"t\":\"final\",\"ref_id\":\"$id\",\"receipt\":$1}"; }
 "#;
 
 /// A desk with a configured sidecar named `agent`; what it was given ends up in `seen.json`.
-fn desk(script: &str, settings: &str) -> Desk {
+pub(crate) fn desk(script: &str, settings: &str) -> Desk {
     let desk = Desk::new();
     desk.write("agent.sh", format!("{PRELUDE}{script}"));
     let (script, seen) = (desk.path("agent.sh"), desk.path("seen.json"));
@@ -35,7 +35,7 @@ fn desk(script: &str, settings: &str) -> Desk {
     desk
 }
 
-fn run(desk: &Desk, more: &[&str]) -> (i32, Value) {
+pub(crate) fn run(desk: &Desk, more: &[&str]) -> (i32, Value) {
     let run = [
         "run",
         "--config",

@@ -143,7 +143,8 @@ fn test_mutants(
         command.args(["--package", name]);
     }
     if let Some(shard) = &args.shard {
-        command.args(["--shard", shard]);
+        // A part is then a sample of all files, not the first few of them.
+        command.args(["--shard", shard, "--sharding", "round-robin"]);
     }
     // Long enough to build, and a limit of its own for the tests: a mutant that loops is noticed by it.
     command.args(["--timeout", &args.timeout.to_string()]);

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod admission;
 #[cfg(test)]
+mod borders;
+#[cfg(test)]
 mod canonical;
 #[cfg(test)]
 mod duplicates;

@@ -4,3 +4,7 @@
 
 #[cfg(test)]
 mod decisions;
+#[cfg(test)]
+mod hosts;
+#[cfg(test)]
+mod reasons;

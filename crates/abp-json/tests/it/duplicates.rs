@@ -110,3 +110,15 @@ fn b23_all_duplicates_are_listed_in_document_order() {
         assert_eq!(found(&object(&mirrored), ""), expected, "{size}");
     }
 }
+
+/// Blanks around a key are no part of it.
+#[test]
+fn b23_blanks_around_keys_hide_nothing() {
+    for size in [1, 2, 15, 16, 17, 40] {
+        for (before, after) in [("", " "), (" ", ""), ("\n", "\t\r\n "), ("  ", "  ")] {
+            let members: Vec<_> = (0..size).map(|number| format!("\"k{number}\":0")).collect();
+            let text = format!("{{{},{before}\"k0\"{after}:0}}", members.join(","));
+            assert_eq!(found(&text, ""), [size], "{text:?}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod log;
 mod mcp;
+mod process;
 mod verify;
 
 use std::path::Path;
@@ -77,6 +78,7 @@ pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
             "error",
             &format!("[{}] {}", error.code, one_line(&error.message)),
         );
+        process::print(error, output);
     }
     let version = receipt
         .backend

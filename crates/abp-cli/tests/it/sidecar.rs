@@ -111,6 +111,55 @@ fn c10_a_sidecar_that_fails_leaves_a_failed_receipt_with_its_last_words() {
     assert!(receipt["trace"].to_string().contains("so far"));
 }
 
+/// The exit status and the end of standard error are shown, and neither can drive the terminal.
+#[test]
+fn the_end_of_a_failed_sidecar_is_shown() {
+    let script = r#"hello; run; n=0; while [ $n -lt 30 ]; do echo "line $n" >&2; n=$((n+1)); done;
+        printf '\033[31mred\rover\n' >&2; head -c 5000 /dev/zero | tr '\0' x >&2; exit 42"#;
+    let desk = desk(script, "");
+    let run = [
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "agent",
+        "--task",
+        "t",
+    ];
+    let ran = desk.abp(&run);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    let receipt = desk.receipts().pop().unwrap();
+    let inspected = desk.abp(&["inspect", receipt.to_str().unwrap()]);
+    for shown in [ran.stdout, inspected.stdout] {
+        let parts = [
+            "\nexit       exit code 42\n",
+            "\nstderr     the last 20 lines; the receipt has 12 more\n",
+            "\n  | line 29\n  | \u{fffd}[31mred\u{fffd}over\n  | xxx",
+        ];
+        for part in parts {
+            assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+        }
+        assert!(!shown.contains("  | line 11\n"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\r']), "{shown:?}");
+        let longest = shown.lines().map(|line| line.chars().count()).max();
+        assert!(longest < Some(300), "{shown}");
+    }
+}
+
+#[test]
+fn a_signal_that_ended_a_sidecar_is_shown() {
+    let desk = desk("hello; run; kill -KILL $$", "");
+    let run = ["run", "--config", "operator.toml", "--backend", "agent"];
+    let ran = desk.abp(&[&run[..], &["--task", "t"]].concat());
+    let exit = ran.stdout.lines().find(|line| line.starts_with("exit"));
+    assert!(
+        exit.is_some_and(|exit| exit.contains('9')),
+        "{}",
+        ran.stdout
+    );
+    assert!(!ran.stdout.contains("\nstderr"), "{}", ran.stdout);
+}
+
 /// What the sidecar was given, as it read it.
 fn seen(desk: &Desk) -> Value {
     serde_json::from_slice(&std::fs::read(desk.path("seen.json")).unwrap()).unwrap()

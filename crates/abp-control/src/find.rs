@@ -9,6 +9,9 @@ use uuid::Uuid;
 /// How many runs are searched for a prefix.
 const SEARCHED: u32 = 10_000;
 
+/// How much of an id names a run: the time of its start, to the millisecond.
+const SHORT_ID: usize = 13;
+
 /// The runs that are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunScope {
@@ -75,4 +78,26 @@ pub async fn find_run(store: &Store, text: &str, scope: &RunScope) -> Result<Run
             format!("{several} runs begin with {text:?}; give more of the id"),
         )),
     }
+}
+
+/// A name of a run that [`find_run`] resolves from any directory: the beginning of its id, or all of it
+/// where other runs begin alike.
+///
+/// # Errors
+/// Fails where the store cannot be read.
+pub async fn short_run_id(store: &Store, run_id: Uuid) -> Result<String, AbpError> {
+    let whole = run_id.to_string();
+    let Some(short) = whole.get(..SHORT_ID) else {
+        return Ok(whole);
+    };
+    let runs = store.runs(&RunFilter::default(), SEARCHED).await?;
+    let mut alike = runs
+        .iter()
+        .filter(|run| run.run_id.to_string().starts_with(short));
+    // A run that is too old to be searched for has no short name, either.
+    let is_only = alike.next().is_some_and(|run| run.run_id == run_id) && alike.next().is_none();
+    Ok(match is_only {
+        true => short.to_owned(),
+        false => whole,
+    })
 }

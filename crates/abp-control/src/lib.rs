@@ -20,7 +20,7 @@ mod secrets;
 mod upstreams;
 
 pub use decide::{ApplyOutcome, DiscardOutcome, ProposedChanges, apply_all};
-pub use find::{RunScope, find_run};
+pub use find::{RunScope, find_run, short_run_id};
 pub use keys::{new_key, operator_key, operator_key_file};
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,

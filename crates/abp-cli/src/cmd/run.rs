@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use abp_control::{ControlPlane, Submission};
+use abp_control::{ControlPlane, Submission, short_run_id};
 use abp_core::{AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_plan::RunPlan;
-use abp_runtime::{
-    ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Runtime, Submitted,
-};
+use abp_runtime::{ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Submitted};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -84,7 +82,7 @@ pub(crate) fn run(
             Submitted::Started(handle) => follow(handle, audience, questions, args, output).await?,
             Submitted::Existing(run_id) => recall(plane, run_id, args, output).await?,
         };
-        conclude(plane.runtime(), &receipt, args, output)
+        conclude(plane, &receipt, args, output).await
     })
 }
 
@@ -197,13 +195,14 @@ async fn cancel_on_signal(cancel: CancelHandle) {
     }
 }
 
-fn conclude(
-    runtime: &Runtime,
+async fn conclude(
+    plane: &ControlPlane,
     receipt: &Receipt,
     args: &RunArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let path = runtime
+    let path = plane
+        .runtime()
         .receipt_path(receipt.meta.run_id)
         .display()
         .to_string();
@@ -239,7 +238,9 @@ fn conclude(
             .iter()
             .any(|artifact| artifact.kind == "stage")
         {
-            output.field("next", "abp apply last, or abp discard last");
+            // Not `last`: a later run, or a replay of an older one, would make it another run.
+            let run = short_run_id(plane.store().await?, receipt.meta.run_id).await?;
+            output.field("next", &format!("abp apply {run}, or abp discard {run}"));
         }
     }
     Ok(status)

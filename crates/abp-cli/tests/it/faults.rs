@@ -66,6 +66,29 @@ fn f3_a_request_that_is_sent_again_is_the_same_run() {
     assert_eq!(listed["runs"].as_array().unwrap().len(), 3, "{listed}");
 }
 
+/// The commands that are proposed after a run are about that run, also when it is an older one.
+#[test]
+fn a_replayed_request_proposes_to_decide_about_its_own_run() {
+    let desk = Desk::new();
+    let request = ["run", "--task", "first", "--idempotency-key", "k"];
+    let (_, first) = desk.json(&request);
+    assert_eq!(desk.abp(&["run", "--task", "second"]).status, 0);
+    let replayed = desk.abp(&request);
+    let next = replayed
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("next"));
+    let words: Vec<_> = next.unwrap().split_whitespace().collect();
+    let ["next", "abp", "apply", named, "or", "abp", "discard", again] = words[..] else {
+        panic!("{words:?}");
+    };
+    assert_eq!(named, format!("{again},"));
+    let (status, discarded) = desk.json(&["discard", again]);
+    assert_eq!(status, 0, "{discarded}");
+    assert_eq!(discarded["run_id"], first["run_id"], "{discarded}");
+    assert_eq!(discarded["decision"], "discarded");
+}
+
 /// F7: however few files may be open, a run is refused before it begins or has one receipt, which
 /// holds everything that was shown; afterwards all goes on.
 #[test]

@@ -11,6 +11,7 @@ mod prompt;
 mod render;
 mod session;
 mod text;
+mod turns;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -47,6 +47,11 @@ impl Output {
         io::stderr().is_terminal()
     }
 
+    /// Whether standard output is a terminal, as a question is.
+    pub(crate) fn is_on_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
     /// Whether a person can be asked.
     pub(crate) fn can_ask(&self) -> bool {
         io::stdin().is_terminal() && self.is_watched()

@@ -1,6 +1,7 @@
 //! Asking the person at the terminal.
 
 use std::io::stdin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abp_runtime::{ApprovalRequest, Approver};
 
@@ -30,32 +31,75 @@ fn account_name(accounts: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// Puts the question on the terminal. The answer is read on a thread of its own, so that the run can
-/// still be cancelled and the question can time out.
-pub(crate) fn ask(question: ApprovalRequest, output: &mut Output) {
-    let target = question
-        .target
-        .as_deref()
-        .map(|target| format!(" {target}"));
-    let what = one_line(&format!(
-        "{}{}",
-        question.tool_name,
-        target.unwrap_or_default()
-    ));
-    let why = one_line(&question.reason);
-    output.status(&format!("{NOTE}allow {what}?{NOTE:#} ({why}) [y/N] "));
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        let read = stdin().read_line(&mut line);
-        let (approved, reason) = match read {
-            Ok(_) if matches!(line.trim().to_lowercase().as_str(), "y" | "yes") => {
-                (true, "approved when asked".to_owned())
-            }
-            Ok(_) => (false, "denied when asked".to_owned()),
-            Err(error) => (false, format!("the answer could not be read: {error}")),
-        };
+/// The question on the terminal. Its answer is read on a thread of its own, so that the run can still be
+/// cancelled and the question can time out.
+#[derive(Debug, Default)]
+pub(crate) struct Prompt {
+    input: Arc<Mutex<PromptInput>>,
+    text: String,
+}
+
+/// A read of standard input cannot be given up. Where a question timed out, the read that waited for its
+/// answer serves the next question, and a line that comes between two questions is no answer.
+#[derive(Debug, Default)]
+struct PromptInput {
+    question: Option<ApprovalRequest>,
+    is_reading: bool,
+}
+
+impl Prompt {
+    /// Puts a question on the terminal.
+    pub(crate) fn ask(&mut self, question: ApprovalRequest, output: &mut Output) {
+        let target = question.target.as_deref();
+        let target = target.map(|target| format!(" {target}"));
+        let action = one_line(&format!(
+            "{}{}",
+            question.tool_name,
+            target.unwrap_or_default()
+        ));
+        let why = one_line(&question.reason);
+        self.text = format!("{NOTE}allow {action}?{NOTE:#} ({why}) [y/N] ");
+        self.show(output);
+        let mut input = locked(&self.input);
+        input.question = Some(question);
+        if !std::mem::replace(&mut input.is_reading, true) {
+            let input = Arc::clone(&self.input);
+            std::thread::spawn(move || read_answer(&input));
+        }
+    }
+
+    /// Shows the question, for the first time or after something else was written.
+    pub(crate) fn show(&self, output: &mut Output) {
+        output.status(&self.text);
+    }
+
+    /// Takes the question back where it is unanswered, and ends its line.
+    pub(crate) fn close(&mut self, output: &mut Output) {
+        if locked(&self.input).question.take().is_some() {
+            output.status("\n");
+        }
+    }
+}
+
+fn locked(input: &Mutex<PromptInput>) -> MutexGuard<'_, PromptInput> {
+    input.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_answer(input: &Mutex<PromptInput>) {
+    let mut line = String::new();
+    let read = stdin().read_line(&mut line);
+    let (approved, reason) = match read {
+        Ok(_) if matches!(line.trim().to_lowercase().as_str(), "y" | "yes") => {
+            (true, "approved when asked".to_owned())
+        }
+        Ok(_) => (false, "denied when asked".to_owned()),
+        Err(error) => (false, format!("the answer could not be read: {error}")),
+    };
+    let mut input = locked(input);
+    input.is_reading = false;
+    if let Some(question) = input.question.take() {
         question.answer(approved, approver("terminal"), reason);
-    });
+    }
 }
 
 #[cfg(test)]

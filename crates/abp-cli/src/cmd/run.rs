@@ -17,10 +17,11 @@ use crate::cmd::runs::print_events;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::{Output, STRONG};
-use crate::prompt;
+use crate::prompt::{self, Prompt};
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
+use crate::turns::TerminalTurns;
 
 /// What `--json` prints, and `--jsonl` prints last.
 #[derive(Debug, Serialize)]
@@ -111,39 +112,58 @@ async fn follow(
     let signals = tokio::spawn(cancel_on_signal(handle.cancel_handle()));
     let quiet = output.is_json();
     let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl, handle.staging);
+    let mut turns = TerminalTurns::new(output.is_on_terminal());
+    let mut prompt = Prompt::default();
     let mut printer = EventPrinter::new(output);
     let mut events = handle.events;
-    let mut asking = false;
     loop {
-        let event = tokio::select! {
-            // What happened comes before the question about it.
+        let mut shown = Vec::new();
+        let mut has_ended = false;
+        tokio::select! {
             biased;
-            event = events.next() => event,
+            event = events.next() => match event {
+                Some(event) => {
+                    live.seen(&event);
+                    shown = turns.add_event(event);
+                }
+                None => {
+                    has_ended = true;
+                    shown = turns.finish();
+                }
+            },
             Some(question) = questions.recv() => {
-                live.clear(output);
-                printer.end_line(output);
-                prompt::ask(question, output);
-                asking = true;
-                continue;
+                turns.add_question(&question.tool_name.clone(), question);
             }
-            () = live.tick(), if !asking && !printer.is_in_line() => {
+            () = live.tick(), if !turns.is_open() && !printer.is_in_line() => {
                 live.draw(output);
                 continue;
             }
-        };
-        let Some(event) = event else { break };
-        asking = false;
-        live.clear(output);
-        live.seen(&event);
-        if args.jsonl {
-            output.json_line(&event)?;
-        } else if !quiet {
-            for shown in audience.present(&event).await.events() {
-                print(&shown, &mut printer, output);
+        }
+        if !turns.is_open() {
+            prompt.close(output);
+            live.clear(output);
+        }
+        for event in shown {
+            if args.jsonl {
+                output.json_line(&event)?;
+            } else if !quiet {
+                for shown in audience.present(&event).await.events() {
+                    print(&shown, &mut printer, output);
+                }
             }
         }
+        if has_ended {
+            break;
+        }
+        if let Some(question) = turns.due_question() {
+            live.clear(output);
+            printer.end_line(output);
+            prompt.ask(question, output);
+        } else if turns.take_hidden() {
+            printer.end_line(output);
+            prompt.show(output);
+        }
     }
-    live.clear(output);
     if !quiet && !args.jsonl {
         for shown in audience.finish() {
             print(&shown, &mut printer, output);

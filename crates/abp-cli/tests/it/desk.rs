@@ -67,6 +67,11 @@ impl Desk {
         self.started_by(Command::new(env!("CARGO_BIN_EXE_abp")), arguments)
     }
 
+    /// Another program, in the same surroundings.
+    pub(crate) fn program(&self, program: &str, arguments: &[&str]) -> Command {
+        self.started_by(Command::new(program), arguments)
+    }
+
     /// The command, with no more than so many files open at a time.
     pub(crate) fn with_open_files(&self, most: u32, arguments: &[&str]) -> Command {
         let mut shell = Command::new("sh");

@@ -29,6 +29,8 @@ mod policy;
 #[cfg(test)]
 mod present;
 #[cfg(test)]
+mod questions;
+#[cfg(test)]
 mod run_mcp;
 #[cfg(test)]
 mod served;

@@ -136,7 +136,7 @@ pub(crate) struct RunArgs {
     pub(crate) env: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// Show the plan and stop: nothing is opened, copied or written.
+    /// Show the plan, the policy, the limits and the workspace, and stop: nothing is started or written.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print each event as a line of JSON, then the summary.

@@ -1,11 +1,12 @@
 //! `abp run`.
 
+mod dry_run;
+
 use std::time::Duration;
 
 use abp_control::{ControlPlane, Submission, short_run_id};
 use abp_core::{AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
-use abp_plan::RunPlan;
 use abp_runtime::{ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Submitted};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use crate::cmd::receipt::{print_summary, write_copy};
 use crate::cmd::runs::print_events;
 use crate::live::LiveLine;
 use crate::order;
-use crate::output::{Output, STRONG};
+use crate::output::Output;
 use crate::prompt::{self, Prompt};
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
@@ -69,7 +70,7 @@ pub(crate) fn run(
     };
     let plane = &session.plane;
     if args.dry_run {
-        show_plan(&plane.plan(submission)?, output)?;
+        dry_run::run(plane, submission, output)?;
         return Ok(ExitStatus::Success);
     }
     block_on(async {
@@ -314,26 +315,4 @@ fn summarise(receipt: &Receipt, path: String, status: ExitStatus) -> RunSummary<
         usage: &receipt.usage,
         error: receipt.error.as_ref(),
     }
-}
-
-fn show_plan(plan: &RunPlan, output: &mut Output) -> Result<(), AbpError> {
-    if output.is_json() {
-        return output.json(plan);
-    }
-    output.line(&format!(
-        "{STRONG}Nothing was opened, copied or written.{STRONG:#}"
-    ));
-    output.field("task", &one_line(&plan.order().task));
-    output.field("backend", &plan.projection().selected_backend);
-    output.field("why", &one_line(&plan.projection().selection.reason));
-    let fallbacks = &plan.projection().selection.fallback_chain;
-    if !fallbacks.is_empty() {
-        output.field("fallback", &fallbacks.join(", "));
-    }
-    for emulated in &plan.projection().required_emulations {
-        output.field("emulated", emulated.as_str());
-    }
-    output.line("");
-    render::candidates(&plan.projection().selection.candidates, output);
-    Ok(())
 }

@@ -89,6 +89,135 @@ fn a_dry_run_as_json_is_the_whole_plan() {
     assert_eq!(plan["work_order"]["task"], "t");
 }
 
+/// A dry run shows what holds each rule on the chosen backend, the limits, and the workspace without links.
+#[test]
+fn a_dry_run_shows_policy_limits_and_workspace() {
+    let desk = Desk::new();
+    desk.write(
+        "operator.toml",
+        format!(
+            "state_dir = {:?}\n[backends.agent]\ntype = \"sidecar\"\ncommand = \"sh\"\ntimeout_secs = 7\n",
+            desk.state("")
+        ),
+    );
+    desk.write(
+        "p.json",
+        r#"{"deny_write": ["*.lock"], "disallowed_tools": ["Bash"]}"#,
+    );
+    std::fs::create_dir(desk.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", desk.path("link")).unwrap();
+    let plan = |more: &[&str]| {
+        let run = [
+            "run",
+            "--task",
+            "t",
+            "--dry-run",
+            "--config",
+            "operator.toml",
+        ];
+        let flags = [
+            "--policy",
+            "p.json",
+            "--no-default-policy",
+            "--root",
+            "link",
+            "--include",
+            "*.rs",
+            "--exclude",
+            "x/**",
+            "--max-turns",
+            "3",
+            "--timeout",
+            "90s",
+        ];
+        [&run[..], &flags, more]
+            .concat()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let shown = |more: &[&str]| {
+        let arguments = plan(more);
+        desk.json(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let rule = |list: &str, pattern: &str, level: &str, by: &str| json!({"list": list, "pattern": pattern, "enforced_by": level, "by": by});
+    // What holds a rule depends on the backend and on the mode of the workspace.
+    let cases = [
+        (
+            "mock",
+            "staged",
+            ("host", "tool proxy"),
+            ("host", "tool proxy"),
+            None,
+        ),
+        (
+            "agent",
+            "staged",
+            ("advisory", "announced actions"),
+            ("host", "verification"),
+            Some(7),
+        ),
+        (
+            "agent",
+            "pass-through",
+            ("advisory", "announced actions"),
+            ("advisory", "announced actions"),
+            Some(7),
+        ),
+    ];
+    for (backend, mode, tools, writes, backend_timeout) in cases {
+        let (status, plan) = shown(&["--backend", backend, "--workspace-mode", mode]);
+        assert_eq!(status, 0, "{plan:#}");
+        let rules = json!([
+            rule("disallowed_tools", "Bash", tools.0, tools.1),
+            rule("deny_write", "*.lock", writes.0, writes.1),
+        ]);
+        assert_eq!(plan["policy"]["rules"], rules, "{backend} {mode}");
+        let limits = json!({
+            "timeout_secs": 90.0, "backend_timeout_secs": backend_timeout,
+            "max_budget_usd": null, "max_turns": 3,
+        });
+        assert_eq!(plan["limits"], limits);
+        let root = desk.path("real").canonicalize().unwrap();
+        let workspace = json!({
+            "root": root, "mode": mode.replace('-', "_"), "lane": "patch_first",
+            "include": ["*.rs"], "exclude": ["x/**"], "respect_gitignore": true,
+        });
+        assert_eq!(plan["workspace"], workspace);
+    }
+    let arguments = plan(&["--backend", "agent"]);
+    let text = desk
+        .abp(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        .stdout;
+    for part in [
+        "/real, on a copy\n",
+        "limits     90 s, 7 s on this backend, 3 turns\n",
+        "  deny_write \"*.lock\"  held by the host: verification\n",
+        "  disallowed_tools \"Bash\"  advisory, by announced actions\n",
+        "include    *.rs\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    assert!(!desk.state("").exists(), "a dry run leaves nothing behind");
+}
+
+/// A workspace that a run could not open is refused with the status of such a run.
+#[test]
+fn a_dry_run_refuses_a_root_that_cannot_be_opened() {
+    let desk = Desk::new();
+    for root in ["not-there", "readme.txt"] {
+        let run = ["run", "--task", "t", "--root", root];
+        let (ran, receipt) = desk.json(&run);
+        let (planned, refused) = desk.json(&[&run[..], &["--dry-run"]].concat());
+        assert_eq!(
+            refused["error"]["code"], "WORKSPACE_INIT_FAILED",
+            "{refused}"
+        );
+        assert_eq!(refused["error"]["code"], receipt["error"]["code"]);
+        assert_eq!((planned, planned == 0), (ran, false), "{root}");
+    }
+}
+
 /// Each way to end has its exit status, and the JSON says the same.
 #[test]
 fn exit_statuses() {

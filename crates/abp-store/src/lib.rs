@@ -33,10 +33,8 @@
 //! - The log covers every row of a run from its start, the stored order, the outcome, every event of a
 //!   run that ended, its change set and every decision about it. Runs of older releases are covered as
 //!   far as their entries go, and [`StoreReport::coverage`] says how far that is.
-//! - What the disk damaged is found as well, and the rest stays readable. A damaged page takes all rows
-//!   on it along.
+//! - Damage by the disk is found as well; the rest, but for rows on the same page, stays readable.
 //! - The state directory is the owner's alone: any other is refused.
-//!
 //! - However many processes reserve at once, what was spent and what is reserved never add up to more
 //!   than a key may spend. What a process had reserved when it ended counts as spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
@@ -62,9 +60,8 @@
 //!
 //! A write that fails is not tried again behind anybody's back. It fails for everybody who was part of
 //! it, and the store takes nothing more until a new connection has written something new. What failed
-//! may still be found after a crash, but was never reported as done. When the disk is full, space that
-//! was set aside is given up for the receipts of running runs, and taken back when there is space
-//! again. See [`Store::health`].
+//! may still be found after a crash, but was never reported as done. When the disk is full, reserved
+//! space is given up for the receipts of running runs, and taken back later. See [`Store::health`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

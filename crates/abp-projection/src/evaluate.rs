@@ -266,7 +266,7 @@ fn name_strategy(strategy: &EmulationStrategy) -> String {
 fn enforcer(level: EnforcementLevel) -> &'static str {
     match level {
         EnforcementLevel::None => "nothing",
-        EnforcementLevel::Advisory => "nobody (advisory)",
+        EnforcementLevel::Advisory => "observation alone (advisory)",
         EnforcementLevel::Host => "the host",
         EnforcementLevel::Kernel => "the kernel",
     }

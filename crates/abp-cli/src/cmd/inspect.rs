@@ -41,13 +41,17 @@ pub(crate) fn run(args: &InspectArgs, output: &mut Output) -> Result<ExitStatus,
     if output.is_json() {
         let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
         output.json(
-            &json!({ "valid": problems.is_empty(), "problems": problems, "receipt": receipt }),
+            &json!({ "consistent": problems.is_empty(), "problems": problems, "receipt": receipt }),
         )?;
         return Ok(status);
     }
     print_summary(&receipt, output);
     match problems.as_slice() {
-        [] => output.field("integrity", &format!("{GOOD}verified{GOOD:#}")),
+        // Only the log can prove more, and `abp receipt verify` asks it.
+        [] => output.field(
+            "integrity",
+            &format!("{GOOD}consistent with itself{GOOD:#}"),
+        ),
         problems => {
             for problem in problems {
                 output.field(

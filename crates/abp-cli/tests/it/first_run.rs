@@ -199,7 +199,7 @@ fn receipts_can_be_looked_at() {
     );
     let (_, inspected) = desk.json(&["inspect", text(&path)]);
     assert_eq!(
-        (&inspected["valid"], &inspected["receipt"]["outcome"]),
+        (&inspected["consistent"], &inspected["receipt"]["outcome"]),
         (&json!(true), &json!("complete"))
     );
 }

@@ -178,14 +178,14 @@ fn runs_are_tools_in_both_eras() {
         let status = client.call("abp_status", &json!({ "run_id": run_id }));
         assert_eq!(status["result"]["structuredContent"]["status"], "ended");
         let verified = client.call("abp_verify", &json!({ "run_id": run_id }));
-        assert_eq!(verified["result"]["structuredContent"]["valid"], true);
+        assert_eq!(verified["result"]["structuredContent"]["verdict"], "proven");
         let uri = format!("abp://runs/{run_id}/receipt");
         let read = client.ask("resources/read", json!({ "uri": uri }));
         let document = read["result"]["contents"][0]["text"].as_str().unwrap();
         assert!(document.contains(&run_id));
         let forged = document.replace("\"complete\"", "\"failed\"");
         let verified = client.call("abp_verify", &json!({ "receipt": forged }));
-        assert_eq!(verified["result"]["structuredContent"]["valid"], false);
+        assert_eq!(verified["result"]["structuredContent"]["verdict"], "wrong");
         let listed = client.ask("resources/list", json!({}));
         assert!(listed["result"]["resources"].to_string().contains(&uri));
 

@@ -1,9 +1,10 @@
 //! The tools, each for what it does.
 
-use abp_core::verify_receipt_document;
 use abp_dialect::{Dialect, Exchange};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ClientHandle;
+use abp_receipt::ReceiptVerdict;
+use abp_store::ReceiptJudge;
 use abp_translate::{Options, translate_error, translate_request, translate_response};
 use serde_json::{Map, Value, json};
 
@@ -96,18 +97,22 @@ impl AbpServer {
             (None, Some(_)) => text(arguments, "receipt")?.as_bytes().to_vec(),
             _ => return Err(invalid("give either run_id or receipt")),
         };
-        Ok(match verify_receipt_document(&document) {
-            Ok(receipt) => json!({
-                "valid": true,
-                "run_id": receipt.meta.run_id,
-                "receipt_sha256": receipt.receipt_sha256,
-            }),
-            Err(problems) => {
-                let told = |problem: &abp_core::ValidationError| json!({ "code": problem.code(), "problem": problem.to_string() });
-                let problems: Vec<_> = problems.iter().map(told).collect();
-                json!({ "valid": false, "problems": problems })
+        let judge = ReceiptJudge::open(Some(&self.plane.config().state_dir), None).await;
+        let verdict = judge.judge(&document).await;
+        judge.close().await;
+        let (because, problems) = match &verdict {
+            ReceiptVerdict::Proven { .. } => (None, Vec::new()),
+            ReceiptVerdict::SelfConsistent { because, .. } => {
+                (Some(because.to_string()), Vec::new())
             }
-        })
+            ReceiptVerdict::Wrong { problems, .. } => (None, problems.clone()),
+        };
+        Ok(json!({
+            "verdict": verdict.name(),
+            "run_id": verdict.run_id(),
+            "unproven_because": because,
+            "problems": problems,
+        }))
     }
 
     fn backends(&self) -> ToolResult {

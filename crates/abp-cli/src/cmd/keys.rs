@@ -28,11 +28,17 @@ pub(crate) fn run(
         return show_operator(key, session.config(), output);
     }
     block_on(async {
-        let store = session.plane.store().await?;
+        let plane = &session.plane;
         match &args.command {
-            KeysCommand::Create(args) => create(store, args, output).await?,
-            KeysCommand::List { all } => list(store, *all, output).await?,
-            KeysCommand::Revoke { id } => revoke(store, id, output).await?,
+            KeysCommand::Create(args) => create(plane.store().await?, args, output).await?,
+            // Only the first key makes a store.
+            KeysCommand::List { all } => {
+                list(plane.runtime().existing_store().await?, *all, output).await?;
+            }
+            KeysCommand::Revoke { id } => {
+                let store = plane.runtime().existing_store().await?;
+                revoke(store.ok_or_else(|| unknown_key(id))?, id, output).await?;
+            }
             // Answered above, without a store.
             KeysCommand::Show { .. } => {}
         }
@@ -109,17 +115,19 @@ async fn create(store: &Store, args: &NewKeyArgs, output: &mut Output) -> Result
     Ok(())
 }
 
-async fn list(store: &Store, all: bool, output: &mut Output) -> Result<(), AbpError> {
+async fn list(store: Option<&Store>, all: bool, output: &mut Output) -> Result<(), AbpError> {
     let mut rows = Vec::new();
     let mut hidden = 0;
-    for key in store.api_keys().await? {
-        let state = State::of(&key);
-        if state != State::Active && !all {
-            hidden += 1;
-            continue;
+    if let Some(store) = store {
+        for key in store.api_keys().await? {
+            let state = State::of(&key);
+            if state != State::Active && !all {
+                hidden += 1;
+                continue;
+            }
+            let account = store.budget(&key.id).await?.unwrap_or_default();
+            rows.push((key, state, account));
         }
-        let account = store.budget(&key.id).await?.unwrap_or_default();
-        rows.push((key, state, account));
     }
     if output.is_json() {
         let rows: Vec<_> = rows
@@ -142,8 +150,7 @@ async fn list(store: &Store, all: bool, output: &mut Output) -> Result<(), AbpEr
 async fn revoke(store: &Store, id: &str, output: &mut Output) -> Result<(), AbpError> {
     let changed = store.revoke_key(id).await?;
     if !changed && !store.api_keys().await?.iter().any(|key| key.id == id) {
-        let message = format!("no key is {id:?}; `abp keys list` shows them");
-        return Err(AbpError::new(ErrorCode::NotFound, message));
+        return Err(unknown_key(id));
     }
     if output.is_json() {
         return output.json(&json!({ "id": id, "revoked": true, "changed": changed }));
@@ -154,6 +161,11 @@ async fn revoke(store: &Store, id: &str, output: &mut Output) -> Result<(), AbpE
         format!("{id} was revoked before")
     });
     Ok(())
+}
+
+fn unknown_key(id: &str) -> AbpError {
+    let message = format!("no key is {id:?}; `abp keys list` shows them");
+    AbpError::new(ErrorCode::NotFound, message)
 }
 
 /// Whether a key is good.

@@ -1,6 +1,6 @@
 //! `abp diff`, `abp apply` and `abp discard`: deciding about the result of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use abp_control::{ApplyOutcome, DiscardOutcome, ProposedChanges, find_run};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
@@ -182,11 +182,25 @@ async fn find(session: &Session, text: &str) -> Result<RunRecord, AbpError> {
 fn in_project(paths: &[PathBuf], run: &RunRecord) -> Vec<PathBuf> {
     let root = run.project.as_ref().map(|project| Path::new(&project.path));
     let relative = |path: &PathBuf| {
-        let absolute = std::path::absolute(path).ok()?;
+        let absolute = without_dots(&std::path::absolute(path).ok()?);
         Some(absolute.strip_prefix(root?).ok()?.to_owned())
     };
     paths
         .iter()
         .map(|path| relative(path).unwrap_or_else(|| path.clone()))
         .collect()
+}
+
+/// An absolute path without `..`. The path may be one that only the run made, so links are not asked.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
 }

@@ -31,6 +31,8 @@ mod present;
 #[cfg(test)]
 mod questions;
 #[cfg(test)]
+mod reading;
+#[cfg(test)]
 mod run_mcp;
 #[cfg(test)]
 mod served;

@@ -121,14 +121,12 @@ pub(super) fn list(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let plane = Session::open(global, &[], output)?.plane;
-    let runtime = plane.runtime();
     let receipts = block_on(async {
-        runtime
-            .store()
-            .await?
-            .receipts(None, limit)
-            .await
-            .map_err(stored)
+        // Looking creates nothing.
+        match plane.runtime().existing_store().await? {
+            Some(store) => store.receipts(None, limit).await.map_err(stored),
+            None => Ok(Vec::new()),
+        }
     })?;
     if output.is_json() {
         let rows: Vec<_> = receipts
@@ -149,15 +147,10 @@ pub(super) fn list(
 
 /// Prints the newest checkpoint, for somebody to keep where the operator cannot reach it.
 pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
-    let plane = Session::open(global, &[], output)?.plane;
-    let runtime = plane.runtime();
+    let session = Session::open(global, &[], output)?;
     let checkpoint = block_on(async {
-        runtime
-            .store()
-            .await?
-            .latest_checkpoint()
-            .await
-            .map_err(stored)
+        let store = session.existing_store().await?;
+        store.latest_checkpoint().await.map_err(stored)
     })?;
     if output.is_json() {
         output.json(&json!({ "checkpoint": checkpoint.to_string() }))?;
@@ -173,10 +166,9 @@ pub(super) fn export(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let plane = Session::open(global, &[], output)?.plane;
-    let runtime = plane.runtime();
+    let session = Session::open(global, &[], output)?;
     let exported = block_on(async {
-        let store = runtime.store().await?;
+        let store = session.existing_store().await?;
         let run_id = find_run(store, run, &RunScope::All).await?.run_id;
         let exported = store.export(run_id).await.map_err(stored)?;
         exported.ok_or_else(|| {

@@ -1,0 +1,83 @@
+//! Commands that only look: they create nothing, and work from anywhere in a project.
+
+use serde_json::json;
+
+use crate::desk::{Desk, Ran};
+
+#[test]
+fn reading_commands_create_nothing() {
+    let commands = [
+        (&["runs", "list"][..], 0),
+        (&["runs", "list", "--undecided"], 0),
+        (&["runs", "show", "last"], 2),
+        (&["runs", "show", "0123"], 2),
+        (&["diff", "last"], 2),
+        (&["apply", "last"], 2),
+        (&["discard", "last"], 2),
+        (&["receipt", "list"], 0),
+        (&["receipt", "verify", "--log"], 2),
+        (&["receipt", "checkpoint"], 2),
+        (&["receipt", "export", "last"], 2),
+        (&["keys", "list"], 0),
+        (&["keys", "revoke", "key_1"], 2),
+        (&["keys", "show", "operator"], 2),
+        (&["doctor"], 0),
+        (&["backends"], 0),
+        (&["models"], 0),
+        (&["config", "show"], 0),
+        (&["config", "check"], 0),
+        (&["run", "--task", "t", "--dry-run"], 0),
+    ];
+    for (command, status) in commands {
+        let desk = Desk::new();
+        let (ran, told) = desk.json(command);
+        assert_eq!(ran, status, "{command:?}: {told:#}");
+        let made: Vec<_> = std::fs::read_dir(desk.home()).unwrap().collect();
+        assert!(made.is_empty(), "{command:?} made {made:?}");
+    }
+    let desk = Desk::new();
+    let empty = [
+        (["runs", "list"], "runs"),
+        (["receipt", "list"], "receipts"),
+        (["keys", "list"], "keys"),
+    ];
+    for (command, rows) in empty {
+        assert_eq!(desk.json(&command).1[rows], json!([]), "{command:?}");
+    }
+}
+
+/// `last` is the newest run of the project around the working directory, however deep that is.
+#[test]
+fn runs_are_decided_about_from_a_subdirectory() {
+    let desk = Desk::new();
+    let deep = desk.path("a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    desk.receipt();
+    let elsewhere = Desk::new();
+    let inside = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        Ran::new(command.current_dir(&deep).output().unwrap())
+    };
+    // A newer run of another project is not meant.
+    let mut other = desk.command(&["run", "--task", "of another project"]);
+    let other = other.current_dir(elsewhere.path("")).output().unwrap();
+    assert!(other.status.success());
+
+    let listed = inside(&["runs", "list"]);
+    assert_eq!(listed.stdout.lines().count(), 1, "{}", listed.stdout);
+    assert!(listed.stdout.contains("say hello"), "{}", listed.stdout);
+    let shown = inside(&["runs", "show", "last"]);
+    assert!(shown.stdout.contains("say hello"), "{}", shown.stdout);
+    let diff = inside(&["diff", "last"]);
+    assert_eq!(diff.status, 0, "{}", diff.stderr);
+    assert!(
+        diff.stdout.contains("+++ b/abp-hello.md"),
+        "{}",
+        diff.stdout
+    );
+    // Paths are those of the working directory.
+    let applied = inside(&["apply", "last", "../../abp-hello.md"]);
+    assert_eq!(applied.status, 0, "{}", applied.stderr);
+    assert!(desk.path("abp-hello.md").exists());
+    assert!(!elsewhere.path("abp-hello.md").exists());
+}

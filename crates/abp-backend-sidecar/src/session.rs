@@ -245,8 +245,12 @@ fn end_of(claim: Claim, exit: Option<Exit>, stderr_tail: &str) -> RunEnd {
             let error = claim.error.map_or_else(failed, AbpError::from);
             Err(with_process_end(error, exit, stderr_tail))
         }
-        Some(Outcome::Partial | Outcome::Cancelled) => Ok(Completion::Partial),
-        Some(Outcome::Complete) | None => Ok(Completion::Whole),
+        // A final that does not say how the work ended does not say that it is complete.
+        Some(Outcome::Partial | Outcome::Cancelled) | None => Ok(Completion::Partial),
+        Some(Outcome::Complete) => match claim.error {
+            Some(error) => Err(with_process_end(error.into(), exit, stderr_tail)),
+            None => Ok(Completion::Whole),
+        },
     };
     RunEnd {
         result,

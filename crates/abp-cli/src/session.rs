@@ -127,5 +127,8 @@ pub(crate) fn block_on<T>(
         .map_err(|error| {
             AbpError::new(ErrorCode::Internal, "cannot start the async runtime").with_source(error)
         })?;
-    runtime.block_on(future)
+    let done = runtime.block_on(future);
+    // Work that was given up, such as a copy of a huge tree, is not waited for.
+    runtime.shutdown_background();
+    done
 }

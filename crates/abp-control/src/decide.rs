@@ -100,6 +100,7 @@ impl ControlPlane {
                 Err(AbpError::new(ErrorCode::NothingToDecide, message))
             }
             DecisionState::Open(changes) => {
+                self.check_breach(run_id, request).await?;
                 let applied = self.runtime().apply(run_id, *changes, request).await?;
                 Ok(ApplyOutcome::Applied(applied))
             }
@@ -129,6 +130,21 @@ impl ControlPlane {
                 self.runtime().discard(run_id, decider).await?;
                 Ok(DiscardOutcome::Discarded)
             }
+        }
+    }
+
+    /// The result of a run that broke its policy is applied only path by path, by a person who names them.
+    async fn check_breach(&self, run_id: Uuid, request: &ApplyRequest) -> Result<(), AbpError> {
+        let receipt = self.stored_receipt(run_id).await?;
+        match receipt.error {
+            Some(error) if error.code == ErrorCode::PolicyDenied && request.paths.is_empty() => {
+                let message = format!(
+                    "nothing is applied: the run broke its policy ({}); apply paths by name, or discard the run",
+                    error.message
+                );
+                Err(AbpError::new(ErrorCode::PolicyDenied, message))
+            }
+            _ => Ok(()),
         }
     }
 

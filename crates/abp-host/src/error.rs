@@ -52,6 +52,9 @@ pub enum HostError {
     /// An event of it has wrong content.
     #[error("an event of the sidecar is not valid: {0}")]
     InvalidEvent(String),
+    /// Its final message has wrong content.
+    #[error("the sidecar's final is not valid: {0}")]
+    InvalidFinal(String),
     /// It sent an event of a kind that only the host sends.
     #[error(
         "the sidecar broke the protocol: it sent an event of the kind {kind:?}, which only the host sends"
@@ -90,9 +93,10 @@ impl HostError {
                 ErrorCode::BackendTimeout
             }
             Self::Violation { violation, .. } => violation_code(violation),
-            Self::InvalidFrame { .. } | Self::InvalidOutput(_) | Self::InvalidEvent(_) => {
-                ErrorCode::ProtocolInvalidEnvelope
-            }
+            Self::InvalidFrame { .. }
+            | Self::InvalidOutput(_)
+            | Self::InvalidEvent(_)
+            | Self::InvalidFinal(_) => ErrorCode::ProtocolInvalidEnvelope,
             Self::HostOnlyEvent { .. } => ErrorCode::ProtocolUnexpectedMessage,
             Self::Version { .. } => ErrorCode::ProtocolVersionMismatch,
             Self::Exited => ErrorCode::BackendCrashed,

@@ -111,7 +111,14 @@ impl SidecarRun {
                     result: Ok(receipt),
                     ..
                 },
-            ) => Ok(Claim::read(&receipt)),
+            ) => match Claim::read(&receipt) {
+                Ok(claim) => Ok(claim),
+                Err(error) => Err(SidecarFailure {
+                    error,
+                    exit,
+                    stderr_tail: stderr_tail.clone(),
+                }),
+            },
             (None, report) => Err(report.into()),
         };
         RunEnded {
@@ -143,16 +150,22 @@ impl RunEnded {
 }
 
 impl Claim {
-    /// Takes what can be read; the rest of a claim is worth nothing anyway.
-    fn read(receipt: &Value) -> Self {
+    /// Reads a final receipt. Figures that cannot be read are worth nothing anyway; an outcome that cannot
+    /// be read must not count as success, so it breaks the protocol.
+    fn read(receipt: &Value) -> Result<Self, HostError> {
         let mut claim = Self::default();
         let member = |name: &str| receipt.get(name).cloned().unwrap_or_default();
+        let invalid = |problem: String| HostError::InvalidFinal(problem);
+        if !receipt.is_object() {
+            return Err(invalid("receipt is not an object".to_owned()));
+        }
         claim.usage_raw = member("usage_raw");
         claim.usage = serde_json::from_value(member("usage")).unwrap_or_default();
         claim.artifacts = serde_json::from_value(member("artifacts")).unwrap_or_default();
-        claim.outcome = serde_json::from_value(member("outcome")).ok();
+        claim.outcome = serde_json::from_value(member("outcome"))
+            .map_err(|error| invalid(format!("receipt.outcome: {error}")))?;
         claim.error = serde_json::from_value(member("error")).ok();
         claim.emulation = serde_json::from_value(member("emulation")).ok();
-        claim
+        Ok(claim)
     }
 }

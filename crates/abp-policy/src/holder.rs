@@ -102,11 +102,12 @@ impl Holders {
                 writes: Holder::host("verification"),
                 ..Self::NONE
             },
-            // In place a breach is found when it has happened.
+            // In place a breach is found when it has happened, and not everywhere: repositories, ignored
+            // directories and targets of links are not looked into.
             WorkspaceMode::PassThrough => Self {
                 writes: Holder {
                     level: EnforcementLevel::Advisory,
-                    by: "verification",
+                    by: "verification of files that are not ignored",
                 },
                 ..Self::NONE
             },

@@ -68,6 +68,8 @@ pub(crate) struct Undecided<'a> {
     pub(crate) changes: ChangeSet,
     pub(crate) tree: &'a Path,
     pub(crate) policy: &'a PolicyEngine,
+    /// The host's own directories, which no application writes to.
+    pub(crate) own: Vec<PathBuf>,
 }
 
 impl Undecided<'_> {
@@ -85,6 +87,7 @@ impl Undecided<'_> {
         let application = self.plan(store, request, &decided).await?;
         let paths = application.paths().to_vec();
         self.judge(&paths)?;
+        self.keep_off_state(&paths)?;
         self.check_host_files(&paths, request.host_files)?;
         let journal = document(application.journal())?;
         may_die("apply-planned");
@@ -164,6 +167,28 @@ impl Undecided<'_> {
                     "nothing is applied: {}; apply other paths by name, or discard the run",
                     denied.reason
                 );
+                Err(AbpError::new(ErrorCode::PolicyDenied, message))
+            }
+        }
+    }
+
+    /// A change at the place of the host's state would replace keys and records with the agent's.
+    fn keep_off_state(&self, paths: &[PathBuf]) -> Result<(), AbpError> {
+        let root = self.changes.source().path();
+        let own: Vec<_> = self
+            .own
+            .iter()
+            .filter_map(|own| own.canonicalize().ok())
+            .collect();
+        let hits = |path: &&PathBuf| {
+            let target = root.join(path);
+            own.iter()
+                .any(|own| target.starts_with(own) || own.starts_with(&target))
+        };
+        match paths.iter().find(hits) {
+            None => Ok(()),
+            Some(path) => {
+                let message = format!("nothing is applied: {} is ABP's own state", path.display());
                 Err(AbpError::new(ErrorCode::PolicyDenied, message))
             }
         }

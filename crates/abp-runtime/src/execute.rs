@@ -167,7 +167,15 @@ impl Supervisor {
             return (None, Ended::failed(error));
         }
         let hidden = self.accepted.policy.unreadable_paths().clone();
-        let stage = match Stage::prepare(manager, spec, self.accepted.run_id, hidden).await {
+        let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
+        // A copy that is given up goes on in its thread until it fails or is complete; it is swept later.
+        let prepared = tokio::select! {
+            biased;
+            reason = self.cancel.cancelled() => return (None, Ended::stopped(reason, None)),
+            () = until(self.deadline) => return (None, Ended::stopped(CancelReason::Timeout, None)),
+            prepared = preparing => prepared,
+        };
+        let stage = match prepared {
             Ok(stage) => stage,
             Err(error) => return (None, Ended::failed(error)),
         };

@@ -11,7 +11,7 @@ use abp_json::admit_value;
 use abp_receipt::{Hash, ReceiptBuilder};
 use abp_store::{Decider, Store, StoreError};
 use abp_stream::Redactor;
-use abp_workspace::{ChangeSet, Changes};
+use abp_workspace::{ChangeKind, ChangeSet, Changes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -271,10 +271,13 @@ impl Supervisor {
             _ => None,
         };
         let is_undecided = kept.is_some() && applied_by.is_none();
+        let left = kept.as_ref().and_then(|kept| not_applicable(&kept.set));
         let sha256 = kept.map(|kept| kept.sha256);
+        let mut workspace = stage.report(Some(&changes), sha256, applied_by);
+        workspace.notes.extend(left);
         Verified {
             report: self.describe(&changes).await,
-            workspace: Some(stage.report(Some(&changes), sha256, applied_by)),
+            workspace: Some(workspace),
             is_undecided,
         }
     }
@@ -329,6 +332,7 @@ impl Supervisor {
             changes: kept.set.clone(),
             tree: stage.root(),
             policy: &self.accepted.policy,
+            own: self.accepted.runtime.hidden_dirs(),
         };
         let request = ApplyRequest {
             decider: Decider {
@@ -369,6 +373,13 @@ impl Supervisor {
             let judged = self.gate.change(action, &change.path, &mut self.recorder);
             if let Err(reason) = judged.await {
                 breaches.push(reason);
+                continue;
+            }
+            // A repository is not looked into: a rule about its content is about it.
+            if change.kind == ChangeKind::Special {
+                let inside = change.path.join("HEAD");
+                let judged = self.gate.change(action, &inside, &mut self.recorder);
+                breaches.extend(judged.await.err());
             }
         }
         let Some(first) = breaches.first() else {
@@ -463,8 +474,8 @@ impl Supervisor {
         .trace(recorded.embedded)
         .trace_digest(recorded.digest)
         .artifacts(presentable(ended.artifacts, redactor)?)
-        .verification(verified.report)
-        .workspace(verified.workspace)
+        .verification(presentable(verified.report, redactor)?)
+        .workspace(presentable(verified.workspace, redactor)?)
         .cancel_reason(ended.cancel_reason)
         .error(presentable(
             ended.error.map(|error| error.to_dto()),
@@ -477,6 +488,14 @@ impl Supervisor {
         .build_hashed()
         .map_err(|error| RuntimeError::Lost(error.to_string()))
     }
+}
+
+/// Names how many changes no application writes: ignored files, FIFOs, sockets, devices, repositories.
+fn not_applicable(set: &ChangeSet) -> Option<String> {
+    let left = set.changes().len() - set.applicable_paths().len();
+    (left > 0).then(|| {
+        format!("{left} changed paths are not applied: ignored, directories, or nothing a patch can carry")
+    })
 }
 
 /// The model asked for and the one used; nothing where neither is known.

@@ -1,7 +1,7 @@
 //! Accepting runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,15 @@ pub struct RuntimeOptions {
 impl RuntimeOptions {
     /// The directories that no process of a run may see.
     pub(crate) fn hidden_dirs(&self) -> Vec<PathBuf> {
-        vec![self.state_dir.clone(), self.stages_dir.clone()]
+        let mut hidden = vec![self.state_dir.clone(), self.stages_dir.clone()];
+        // The stages of the user's other state directories lie beside these.
+        let others = self.stages_dir.parent();
+        hidden.extend(
+            others
+                .filter(|all| all.ends_with("stages"))
+                .map(Path::to_owned),
+        );
+        hidden
     }
 }
 
@@ -267,6 +275,7 @@ impl Runtime {
             changes,
             tree: claimed.tree(),
             policy: &policy,
+            own: self.options.hidden_dirs(),
         };
         let applied = undecided.apply(store, request).await?;
         drop(claimed);

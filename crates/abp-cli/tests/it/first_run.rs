@@ -178,7 +178,7 @@ fn receipts_can_be_looked_at() {
     let path = desk.receipt();
     let whole = desk.abp(&["inspect", text(&path)]);
     assert!(
-        whole.stdout.contains("integrity  verified"),
+        whole.stdout.contains("integrity  consistent with itself"),
         "{}",
         whole.stdout
     );

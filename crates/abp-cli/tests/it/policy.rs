@@ -230,3 +230,79 @@ fn the_state_is_never_staged() {
         refused.stdout
     );
 }
+
+/// A final that cannot be read, says nothing, or contradicts itself is no success.
+#[test]
+fn only_a_clear_final_is_complete() {
+    let cases = [
+        (
+            r#"{"outcome":"PARTIAL"}"#,
+            "failed",
+            Some("PROTOCOL_INVALID_ENVELOPE"),
+        ),
+        (
+            r#"{"outcome":7}"#,
+            "failed",
+            Some("PROTOCOL_INVALID_ENVELOPE"),
+        ),
+        (r#"{}"#, "partial", Some("RUN_INCOMPLETE")),
+        (r#"{"outcome":null}"#, "partial", Some("RUN_INCOMPLETE")),
+        (
+            r#"{"outcome":"complete","error":{"code":"BACKEND_CRASHED","message":"x"}}"#,
+            "failed",
+            Some("BACKEND_CRASHED"),
+        ),
+        (r#"{"outcome":"complete"}"#, "complete", None),
+    ];
+    for (last, outcome, code) in cases {
+        let desk = under(&json!({}), &format!("echo 1 > made.txt; final '{last}'"));
+        let (_, receipt) = run(&desk, &["--lane", "workspace-first"]);
+        assert_eq!(receipt["outcome"], outcome, "{last}");
+        assert_eq!(receipt["error"]["code"].as_str(), code, "{last}");
+        assert_eq!(
+            desk.path("made.txt").exists(),
+            outcome == "complete",
+            "{last}"
+        );
+    }
+}
+
+/// A nested repository is content of the rule about repositories; the result of a run that broke its policy
+/// is applied only path by path.
+#[test]
+fn a_breach_is_not_applied_as_a_whole() {
+    let script = format!(
+        "mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/pre-commit; echo 1 > ok.txt; {DONE}"
+    );
+    let desk = under(&json!({}), &script);
+    let (status, receipt) = run(&desk, &[]);
+    assert_eq!(status, 4, "{receipt:#}");
+    assert_eq!(denied(&receipt, "deny_write", "**/.git/**"), 1);
+    let refused = desk.abp(&["apply", "last"]);
+    assert_eq!(refused.status, 4, "{}", refused.stderr);
+    assert!(!desk.path("ok.txt").exists());
+    assert_eq!(desk.abp(&["apply", "last", "ok.txt"]).status, 0);
+    assert!(desk.path("ok.txt").exists() && !desk.path("sub").exists());
+}
+
+/// The values of configured secrets are in no receipt, also where a file of the run holds them.
+#[test]
+fn b13_secrets_in_files_do_not_reach_the_receipt() {
+    let desk = desk(
+        &format!("hello; run; echo \"$MY_API_KEY\" > leak.txt; {DONE}"),
+        "",
+    );
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    desk.write(
+        "operator.toml",
+        format!("{config}MY_API_KEY = \"supersecretvalue123\"\n"),
+    );
+    let (status, receipt) = run(&desk, &[]);
+    assert_eq!(status, 0, "{receipt:#}");
+    assert!(
+        receipt["verification"]["git_diff"]
+            .to_string()
+            .contains("leak.txt")
+    );
+    assert!(!receipt.to_string().contains("supersecretvalue123"));
+}

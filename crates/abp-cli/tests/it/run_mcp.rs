@@ -191,8 +191,10 @@ leak: said"#;
         search["tools"],
         json!([used("search_only"), denied("slow")])
     );
-    for rule in [0, 1] {
-        assert_eq!(receipt["enforcement"]["rules"][rule]["denied"], 1);
+    let rules = receipt["enforcement"]["rules"].as_array().unwrap();
+    for pattern in ["slow", "*__ask"] {
+        let rule = rules.iter().find(|rule| rule["pattern"] == pattern);
+        assert_eq!(rule.unwrap()["denied"], 1, "{pattern}");
     }
     let flags = receipt["mcp"]["negotiation"]["flags"].as_array().unwrap();
     let tools = flags

@@ -8,7 +8,7 @@
 use serde_json::Value;
 
 /// Arguments that hold a path, in any spelling of case and underscores.
-const PATH_ARGUMENTS: [&str; 14] = [
+const PATH_ARGUMENTS: [&str; 15] = [
     "path",
     "filepath",
     "absolutepath",
@@ -23,6 +23,7 @@ const PATH_ARGUMENTS: [&str; 14] = [
     "paths",
     "files",
     "destination",
+    "target",
 ];
 /// Arguments that hold a host.
 const HOST_ARGUMENTS: [&str; 3] = ["host", "hostname", "domain"];
@@ -93,6 +94,11 @@ impl InputTargets {
 
     fn take_text(&mut self, text: &str, argument: Argument) {
         match argument {
+            Argument::Path | Argument::Address if text.starts_with("file://") => {
+                let path = text.trim_start_matches("file://");
+                self.paths.push(path.to_owned());
+            }
+            Argument::Address if text.starts_with("//") => self.take_addresses(&format!(":{text}")),
             Argument::Path if !text.contains("://") => self.paths.push(text.to_owned()),
             Argument::Host => self.hosts.push(text.to_owned()),
             Argument::Command if !fetches(text) => {}
@@ -195,6 +201,8 @@ mod tests {
             &[],
         );
         check(json!({"content": "see https://a.test"}), &[], &[]);
+        check(json!({"uri": "file:///w/.env"}), &["/w/.env"], &[]);
+        check(json!({"url": "//evil.example/x"}), &[], &["evil.example"]);
         check(json!({"host": "internal"}), &[], &["internal"]);
         check(json!({"path": "http://a.test/x"}), &[], &["a.test"]);
         check(json!({"query": "no target", "limit": 3}), &[], &[]);

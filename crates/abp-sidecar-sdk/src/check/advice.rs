@@ -42,7 +42,7 @@ pub(super) fn fix(error: &HostError) -> &'static str {
         HostError::InvalidHello(_) => {
             "say who you are in backend.id, and your capabilities as an object of support levels."
         }
-        HostError::InvalidEvent(_) => {
+        HostError::InvalidEvent(_) | HostError::InvalidFinal(_) => {
             "send every member that the kind of event has; names and ids without control characters and of at most 256 bytes."
         }
         HostError::HostOnlyEvent { .. } => {

@@ -20,5 +20,7 @@ pub use environment::SIDECAR_ID;
 pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, SidecarRun};
 pub use sidecar_kit::session::{Grace, Timing};
-pub use sidecar_kit::{Containment, Exit, Launcher, ResourceLimits, run_if_launcher};
+pub use sidecar_kit::{
+    Containment, Exit, Launcher, ProgramError, ResourceLimits, SearchPath, run_if_launcher,
+};
 pub use spec::SidecarSpec;

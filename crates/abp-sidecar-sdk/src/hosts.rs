@@ -10,7 +10,7 @@ pub struct BuiltInHost {
     /// The backend's name.
     pub name: &'static str,
     /// The program that runs it.
-    pub(crate) command: &'static str,
+    pub command: &'static str,
     /// Its script, below the directory of hosts.
     script: &'static str,
 }

@@ -1,8 +1,9 @@
 //! `abp doctor`: what this machine gives, and what stands in the way.
 
+mod backends;
+mod directories;
 mod gateway;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
@@ -11,13 +12,12 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
 
+use self::directories::{disk, private_directory};
 use crate::args::GlobalArgs;
 use crate::output::{BAD, GOOD, NOTE, Output};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
 
-/// Below this, staging is likely to fail.
-const LOW_DISK_BYTES: u64 = 1 << 30;
 /// No release is older than this (2026-01-01): a clock before it is wrong.
 const EARLIEST_UNIX_SECONDS: u64 = 1_767_225_600;
 
@@ -50,19 +50,20 @@ impl Check {
 
 pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
-    let state_dir = &session.config().state_dir;
+    let config = session.config();
     let mut checks = vec![
-        state_directory(state_dir),
-        disk(state_dir),
+        private_directory("state directory", &config.state_dir),
+        disk("disk", &config.state_dir),
+        private_directory("stages directory", &config.stages_dir),
+        disk("disk for stages", &config.stages_dir),
         kernel(),
         process_handles(),
         user_namespaces(),
         git(),
         clock(),
     ];
-    checks.extend(block_on(async {
-        Ok(gateway::checks(session.config()).await)
-    })?);
+    checks.extend(backends::checks(&session.plane));
+    checks.extend(block_on(async { Ok(gateway::checks(config).await) })?);
     let failed = checks.iter().any(|check| check.status == Status::Failed);
     if output.is_json() {
         output.json(&json!({ "ok": !failed, "checks": checks }))?;
@@ -94,53 +95,6 @@ pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus
     } else {
         ExitStatus::Success
     })
-}
-
-/// The nearest directory that exists: where the state directory is, or will be made.
-fn existing(path: &Path) -> &Path {
-    let mut candidate = path;
-    while !candidate.exists() {
-        match candidate.parent() {
-            Some(parent) if parent != Path::new("") => candidate = parent,
-            _ => return Path::new("."),
-        }
-    }
-    candidate
-}
-
-fn state_directory(state_dir: &Path) -> Check {
-    let place = existing(state_dir);
-    // Asking for permission is not enough: root has it on disks that take nothing.
-    let probe = place.join(format!(".abp-doctor-{}", std::process::id()));
-    let writable = std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe));
-    let (status, detail) = match writable {
-        Ok(()) if place == state_dir => (
-            Status::Ok,
-            format!("{} can be written", state_dir.display()),
-        ),
-        Ok(()) => (Status::Ok, format!("{} will be made", state_dir.display())),
-        Err(error) => (
-            Status::Failed,
-            format!("{} cannot be written: {error}", place.display()),
-        ),
-    };
-    Check::new("state directory", status, detail)
-}
-
-fn disk(state_dir: &Path) -> Check {
-    let (status, detail) = match rustix::fs::statvfs(existing(state_dir)) {
-        Ok(disk) => {
-            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-            let status = if free < LOW_DISK_BYTES {
-                Status::Warning
-            } else {
-                Status::Ok
-            };
-            (status, format!("{} MiB free", free >> 20))
-        }
-        Err(error) => (Status::Failed, format!("cannot be read: {error}")),
-    };
-    Check::new("disk", status, detail)
 }
 
 /// Everything in a workspace is opened so that no link leads out of it; the kernel must know how.

@@ -9,6 +9,8 @@ mod bad_input;
 #[cfg(test)]
 mod desk;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod durable;
 #[cfg(test)]
 mod faults;

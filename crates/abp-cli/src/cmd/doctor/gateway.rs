@@ -9,6 +9,7 @@ use abp_config::{Config, UpstreamConfig};
 use abp_control::{http_upstream, operator_key, operator_key_file};
 use abp_dialect::WireFamily;
 use abp_error::AbpError;
+use abp_store::{StoreError, StoreReader};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::net::TcpListener;
@@ -27,6 +28,7 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
         .map(|(name, upstream)| tokio::spawn(vendor(name.clone(), upstream.clone())))
         .collect();
     let mut checks = vec![address(config).await, key_file(config)];
+    checks.extend(crashes(config).await);
     for check in asked {
         // A check that panicked has told so on standard error.
         checks.extend(check.await);
@@ -75,6 +77,33 @@ fn key_file(config: &Config) -> Check {
         }
     };
     Check::new("gateway key", status, detail)
+}
+
+/// Servers that ended without closing the store, as far as there is one. Each is noticed by the next
+/// process that opens the store; looking here notices nothing new and changes nothing.
+async fn crashes(config: &Config) -> Option<Check> {
+    let counted = async {
+        let Some(store) = StoreReader::open_existing(&config.state_dir).await? else {
+            return Ok(None);
+        };
+        let crashes = store.exchange_crashes().await;
+        store.close().await;
+        crashes.map(Some)
+    };
+    let (status, detail) = match counted.await {
+        Ok(None) => return None,
+        Ok(Some(0)) => (Status::Ok, "no server has crashed".to_owned()),
+        Ok(Some(crashes)) => {
+            let servers = if crashes == 1 { "server" } else { "servers" };
+            let detail = format!("{crashes} {servers} crashed; the last records may be lost");
+            (Status::Warning, detail)
+        }
+        Err(error) => {
+            let error: StoreError = error;
+            (Status::Failed, format!("the store cannot be read: {error}"))
+        }
+    };
+    Some(Check::new("gateway crashes", status, detail))
 }
 
 /// The most that is read of what a vendor says.

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod import;
 mod keys;
 mod launch;
 mod mcp;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, NegotiateArgs};
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Throw the changes of a run away.
     Discard(StageArgs),
+    /// Copy the receipts of an earlier version's state directory, trusting nothing of it.
+    Import(ImportArgs),
     /// Check a work order, receipt, policy or sidecar transcript.
     Validate(ValidateArgs),
     /// Translate a vendor's request, answer, stream or error into another vendor's form.

@@ -4,6 +4,7 @@ pub(crate) mod backends;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod keys;
 pub(crate) mod launch;

@@ -11,6 +11,7 @@ mod backends;
 mod decide;
 mod find;
 mod health;
+mod import;
 mod keys;
 mod mcp;
 mod models;
@@ -23,6 +24,7 @@ mod upstreams;
 pub use decide::{ApplyOutcome, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use health::BackendHealth;
+pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};
 pub use keys::{new_key, operator_key, operator_key_file};
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,

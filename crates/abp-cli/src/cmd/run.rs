@@ -2,10 +2,13 @@
 
 mod dry_run;
 
+use std::path::Path;
 use std::time::Duration;
 
-use abp_control::{ControlPlane, Submission, short_run_id};
-use abp_core::{AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized};
+use abp_control::{ControlPlane, Submission, legacy_state_dir, short_run_id};
+use abp_core::{
+    AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
+};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_runtime::{ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Submitted};
 use serde::Serialize;
@@ -52,6 +55,7 @@ pub(crate) fn run(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let mut order = order::build(args, &session, output)?;
+    warn_of_legacy_state(&order, &session, output);
     let client_origins = order::declare_client(&mut order, args, output);
     let prices = args.limits.prices.as_ref();
     let prices = prices.map(|file| session.prices(file)).transpose()?;
@@ -86,6 +90,21 @@ pub(crate) fn run(
         };
         conclude(plane, &receipt, args, output).await
     })
+}
+
+/// A state directory of an earlier version comes with the workspace, so nothing in it is believed.
+fn warn_of_legacy_state(order: &WorkOrder, session: &Session, output: &mut Output) {
+    let Some(legacy) = legacy_state_dir(Path::new(&order.workspace.root)) else {
+        return;
+    };
+    let state = session.config().state_dir.canonicalize().ok();
+    if state.is_some() && state == legacy.canonicalize().ok() {
+        return;
+    }
+    let path = one_line(&legacy.display().to_string());
+    output.warn(&format!(
+        "{path} is not used; `abp import {path}` copies its receipts"
+    ));
 }
 
 /// On a terminal a person can be asked; elsewhere what was not approved in advance is denied.

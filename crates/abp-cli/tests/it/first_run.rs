@@ -278,6 +278,7 @@ fn every_example_of_every_help_runs() {
         "diff",
         "apply",
         "discard",
+        "import",
         "validate",
         "sidecar check",
         "sidecar init",
@@ -327,6 +328,7 @@ fn every_example_of_every_help_runs() {
                 include_str!("../../src/cmd/sidecar/starter.py"),
             );
             desk.receipt();
+            drop(std::fs::create_dir(desk.path(".agent-backplane")));
             desk.write(
                 "kept-elsewhere.txt",
                 desk.abp(&["receipt", "checkpoint"]).stdout,

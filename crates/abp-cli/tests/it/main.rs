@@ -19,6 +19,8 @@ mod first_run;
 #[cfg(test)]
 mod hosts;
 #[cfg(test)]
+mod import;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod launch;

@@ -443,6 +443,7 @@ async fn f9_a_store_of_the_second_version_is_taken_over() {
         ALTER TABLE runs DROP COLUMN log_seq; ALTER TABLE runs DROP COLUMN project_path;
         ALTER TABLE runs DROP COLUMN project_inode; ALTER TABLE runs DROP COLUMN project_born;
         ALTER TABLE runs DROP COLUMN principal; ALTER TABLE runs DROP COLUMN backend_asked;
+        ALTER TABLE runs DROP COLUMN alive_at;
         ALTER TABLE head DROP COLUMN keys_version; ALTER TABLE head DROP COLUMN exchange_crashes;
         PRAGMA user_version = 2;";
     change(&dir.path().join("store.db"), back).await;

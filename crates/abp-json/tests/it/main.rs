@@ -17,3 +17,5 @@ mod generate;
 mod pointers;
 #[cfg(test)]
 mod reading;
+#[cfg(test)]
+mod writing;

@@ -1,6 +1,6 @@
 //! RFC 6901.
 
-use abp_json::{Limits, NodeId, Tape, View, pointer};
+use abp_json::{Limits, NodeId, Places, Tape, View, pointer};
 
 #[test]
 fn examples_of_rfc_6901_section_5() {
@@ -49,4 +49,26 @@ fn every_value_is_found_by_its_pointer() {
         };
         assert_eq!(value.map(NodeId::index), Some(expected), "{view:?}");
     }
+}
+
+/// Counting all places at once gives the same pointers as counting for each value.
+#[test]
+fn counted_places_make_the_same_pointers() {
+    let numbers: Vec<_> = (0..120).map(|number| number.to_string()).collect();
+    let text = format!(
+        r#"{{"a/b":[[],[1,[2,{{"~":[3,"x"]}}]],{{}}],"many":[{}],"":{{"":[[[4]]]}}}}"#,
+        numbers.join(",")
+    );
+    let tape = Tape::parse_str(&text, &Limits::default()).unwrap();
+    let places = Places::of(&tape);
+    let mut seen = 0;
+    for view in tape.nodes() {
+        assert_eq!(places.pointer(view), view.pointer());
+        seen += usize::from(!view.is_key());
+        if !view.is_key() {
+            let found = tape.resolve(&places.pointer(view)).map(View::id);
+            assert_eq!(found, Some(view.id()));
+        }
+    }
+    assert!(seen > 130, "{seen} values");
 }

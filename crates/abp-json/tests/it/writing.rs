@@ -125,6 +125,74 @@ fn a_view_ends_where_its_value_does() {
     assert_eq!(at("/l").items().map(View::len).collect::<Vec<_>>(), [0, 1]);
 }
 
+/// Every value through every accessor: each answers for its own kind and for no other.
+#[test]
+fn accessors_answer_for_their_own_kind() {
+    // The value, and what it is as a boolean, a text, a text with replacements, integers and a double.
+    type Seen = (
+        Option<bool>,
+        Option<&'static str>,
+        Option<&'static str>,
+        Option<u64>,
+        Option<i64>,
+        Option<f64>,
+    );
+    const NOTHING: Seen = (None, None, None, None, None, None);
+    let text = |plain| (None, Some(plain), Some(plain), None, None, None);
+    let cases: [(&str, Seen); 15] = [
+        ("null", NOTHING),
+        ("true", (Some(true), None, None, None, None, None)),
+        ("false", (Some(false), None, None, None, None, None)),
+        ("0", (None, None, None, Some(0), Some(0), Some(0.0))),
+        ("-0", (None, None, None, None, Some(0), Some(-0.0))),
+        ("-7", (None, None, None, None, Some(-7), Some(-7.0))),
+        ("7.0", (None, None, None, None, None, Some(7.0))),
+        ("7e0", (None, None, None, None, None, Some(7.0))),
+        ("1e999", NOTHING),
+        ("\"\"", text("")),
+        ("\"true\"", text("true")),
+        (r#""a\u00e9\n""#, text("a\u{e9}\n")),
+        (
+            r#""a\ud800b""#,
+            (None, None, Some("a\u{fffd}b"), None, None, None),
+        ),
+        ("[1]", NOTHING),
+        ("{\"a\":1}", NOTHING),
+    ];
+    for (source, expected) in cases {
+        let tape = Tape::parse_str(source, &Limits::default()).expect(source);
+        let view = tape.root();
+        let (plain, lossy) = (view.as_str(), view.as_str_lossy());
+        let seen = (
+            view.as_bool(),
+            plain.as_deref(),
+            lossy.as_deref(),
+            view.as_u64(),
+            view.as_i64(),
+            view.as_f64(),
+        );
+        assert_eq!(seen, expected, "{source}");
+        assert_eq!(view.is_null(), source == "null", "{source}");
+        assert_eq!(
+            view.has_lone_surrogate(),
+            source.contains("ud800"),
+            "{source}"
+        );
+        let is_integer = source
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'-');
+        assert_eq!(view.is_integer(), is_integer, "{source}");
+        let is_number = source.starts_with(['-', '0', '1', '7']);
+        assert_eq!(view.number_text(), is_number.then_some(source));
+        assert_eq!(view.raw(), source);
+        assert!(!view.is_key());
+        assert!(
+            view.entries()
+                .all(|(key, value)| key.is_key() && !value.is_key())
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn any_value_is_written(value in safe_value()) {

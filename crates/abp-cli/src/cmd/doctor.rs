@@ -61,6 +61,7 @@ pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus
         user_namespaces(),
         git(),
         clock(),
+        interrupted_work(&session),
     ];
     checks.extend(backends::checks(&session.plane));
     checks.extend(block_on(async { Ok(gateway::checks(config).await) })?);
@@ -165,6 +166,27 @@ fn git() -> Check {
         Err(error) => (Status::Warning, format!("git is not there: {error}")),
     };
     Check::new("git", status, detail)
+}
+
+/// Work that a killed process left half done is finished by opening the store; a doctor must not look away
+/// from a tree that holds half a result.
+fn interrupted_work(session: &Session) -> Check {
+    let opened = block_on(async {
+        let runtime = session.plane.runtime();
+        let is_there = runtime.existing_store().await?.is_some();
+        runtime.close().await;
+        Ok(is_there)
+    });
+    let (status, detail) = match opened {
+        Ok(true) => (Status::Ok, "none is left".to_owned()),
+        Ok(false) => (Status::Ok, "nothing was run yet".to_owned()),
+        Err(error) => (Status::Failed, error.to_string()),
+    };
+    Check {
+        name: "interrupted work".to_owned(),
+        status,
+        detail,
+    }
 }
 
 fn clock() -> Check {

@@ -3,7 +3,7 @@
 use abp_control::{RunScope, find_run};
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_runtime::{Runtime, RuntimeError};
+use abp_runtime::{DecisionState, Runtime, RuntimeError};
 use abp_store::{RunRecord, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -113,6 +113,25 @@ fn task(run: &RunRecord) -> String {
     task.unwrap_or_default().to_owned()
 }
 
+/// How far the changes of a run are decided, for programs.
+fn decision_json(state: &DecisionState) -> Value {
+    match state {
+        DecisionState::Nothing => json!({ "state": "nothing_to_decide" }),
+        DecisionState::Open(_) => json!({ "state": "undecided" }),
+        DecisionState::Decided { state, by, at } => {
+            json!({ "state": state.as_str(), "by": by, "at": at })
+        }
+    }
+}
+
+fn describe(state: &DecisionState) -> String {
+    match state {
+        DecisionState::Nothing => "nothing to decide about".to_owned(),
+        DecisionState::Open(_) => "undecided".to_owned(),
+        DecisionState::Decided { state, by, at } => format!("{state} by {by} at {at}"),
+    }
+}
+
 async fn show(
     runtime: &Runtime,
     store: &Store,
@@ -130,9 +149,18 @@ async fn show(
         .transpose();
     let receipt: Option<abp_core::Receipt> =
         receipt.map_err(|error| AbpError::new(error.code(), error.to_string()))?;
+    let state = match &receipt {
+        Some(_) => Some(runtime.decision_state(run.run_id).await?),
+        None => None,
+    };
     if output.is_json() {
-        output.json(&json!({ "run": to_json(run), "receipt": receipt }))?;
+        let decision = state.as_ref().map(decision_json);
+        let shown = json!({ "run": to_json(run), "decision": decision, "receipt": receipt });
+        output.json(&shown)?;
         return Ok(ExitStatus::Success);
+    }
+    if let Some(state) = &state {
+        output.field("decision", &one_line(&describe(state)));
     }
     output.field("task", &one_line(&task(run)));
     match receipt {

@@ -169,7 +169,7 @@ fn seen(desk: &Desk) -> Value {
 fn d16_the_state_is_out_of_reach_and_the_receipt_says_so() {
     // The receipts, keys and other stages are two levels up.
     let script = r#"hello; run; ls -A "$STATE" > listed; cat "$STATE"/*.db > stolen; echo x > "$STATE/planted";
-        echo mine > made.txt; event '"type":"assistant_message","text":"done"'; final '{}'"#;
+        echo mine > made.txt; event '"type":"assistant_message","text":"done"'; final '{"outcome":"complete"}'"#;
     let desk = desk(script, "");
     let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
     let state = desk.path(".agent-backplane");
@@ -211,7 +211,7 @@ fn b13_a_configured_secret_is_in_nothing_that_is_recorded() {
 fn c9_an_event_of_the_hosts_own_ends_the_run() {
     let script = r#"hello; run; event '"type":"assistant_delta","text":"before"';
         event '"type":"permission_resolved","tool_name":"Bash","outcome":"approved","decided_by":"alice","reason":"r"';
-        event '"type":"assistant_delta","text":"after"'; final '{}'"#;
+        event '"type":"assistant_delta","text":"after"'; final '{"outcome":"complete"}'"#;
     let (status, receipt) = run(&desk(script, ""), &[]);
     assert_ne!(status, 0);
     assert_eq!(receipt["outcome"], "failed");
@@ -230,7 +230,7 @@ fn c9_an_event_of_the_hosts_own_ends_the_run() {
 fn an_emulation_reaches_the_sidecar() {
     let say = |answer: &str| {
         format!(
-            "hello; run; event '\"type\":\"assistant_message\",\"text\":\"{answer}\"'; final '{{}}'"
+            "hello; run; event '\"type\":\"assistant_message\",\"text\":\"{answer}\"'; final '{{\"outcome\":\"complete\"}}'"
         )
     };
     let thinking = desk(&say("ok"), "");
@@ -294,12 +294,12 @@ fn the_check_shows_what_abp_tells_the_agent() {
 fn nothing_is_run_before_the_real_capabilities_are_known_to_suffice() {
     for (script, more, code) in [
         (
-            "hello; run; final '{}'",
+            "hello; run; final '{\"outcome\":\"complete\"}'",
             &["--require", "tool_bash:native"][..],
             "CAPABILITY_UNSUPPORTED",
         ),
         (
-            "hello; run; final '{}'",
+            "hello; run; final '{\"outcome\":\"complete\"}'",
             &[
                 "--param",
                 "abp.mode=passthrough",
@@ -462,7 +462,7 @@ fn every_broken_sidecar_fails_the_check_for_its_reason() {
 
 #[test]
 fn c20_a_workspace_that_outgrows_its_limit_ends_the_run() {
-    let script = "hello; run; for n in 1 2 3 4; do head -c 400000 /dev/urandom >big$n; done; sleep 60; final '{}'";
+    let script = "hello; run; for n in 1 2 3 4; do head -c 400000 /dev/urandom >big$n; done; sleep 60; final '{\"outcome\":\"complete\"}'";
     let desk = desk(script, "max_workspace_mb = 1");
     let started = Instant::now();
     let (status, receipt) = run(&desk, &[]);

@@ -162,7 +162,7 @@ impl Supervisor {
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_progress(Arc::clone(&self.accepted.staging));
         let mut spec = self.accepted.plan.order().workspace.clone();
-        let own = self.accepted.runtime.hidden_dirs();
+        let own = self.accepted.runtime.own_dirs();
         if let Err(error) = keep_state_out(&mut spec, &own) {
             return (None, Ended::failed(error));
         }

@@ -332,7 +332,7 @@ impl Supervisor {
             changes: kept.set.clone(),
             tree: stage.root(),
             policy: &self.accepted.policy,
-            own: self.accepted.runtime.hidden_dirs(),
+            own: self.accepted.runtime.own_dirs(),
         };
         let request = ApplyRequest {
             decider: Decider {

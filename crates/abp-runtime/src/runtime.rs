@@ -62,9 +62,14 @@ pub struct RuntimeOptions {
 }
 
 impl RuntimeOptions {
+    /// The directories of the host that no workspace may contain and no application writes to.
+    pub(crate) fn own_dirs(&self) -> Vec<PathBuf> {
+        vec![self.state_dir.clone(), self.stages_dir.clone()]
+    }
+
     /// The directories that no process of a run may see.
     pub(crate) fn hidden_dirs(&self) -> Vec<PathBuf> {
-        let mut hidden = vec![self.state_dir.clone(), self.stages_dir.clone()];
+        let mut hidden = self.own_dirs();
         // The stages of the user's other state directories lie beside these.
         let others = self.stages_dir.parent();
         hidden.extend(
@@ -275,7 +280,7 @@ impl Runtime {
             changes,
             tree: claimed.tree(),
             policy: &policy,
-            own: self.options.hidden_dirs(),
+            own: self.options.own_dirs(),
         };
         let applied = undecided.apply(store, request).await?;
         drop(claimed);

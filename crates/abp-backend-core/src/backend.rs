@@ -23,7 +23,7 @@ pub trait Backend: Debug + Send + Sync {
     /// What is known about the backend before it is opened.
     fn descriptor(&self) -> &BackendDescriptor;
 
-    /// What it can do when it is asked for a model; `None` where only the open backend knows.
+    /// The capabilities for a model that is asked for; `None` where only the open backend knows them.
     fn manifest(&self, model: Option<&str>) -> Option<CapabilityManifest> {
         // Most backends are the same whichever model they use.
         let _ = model;
@@ -42,7 +42,7 @@ pub trait Session: Send {
     /// What it can really do.
     fn manifest(&self) -> &CapabilityManifest;
 
-    /// Who holds the rules of the run's policy in this session, besides the host's own handling of the
+    /// The holders of the policy's rules in this session, besides the host's own handling of the
     /// workspace. It is decided when the session is open and is what the receipt says.
     fn holders(&self) -> Holders;
 
@@ -82,7 +82,7 @@ pub struct BackendDescriptor {
     pub name: String,
     /// What it can do; `None` where only the open backend knows.
     pub manifest: Option<CapabilityManifest>,
-    /// Who will hold the rules of a policy, as far as that is known before it is opened.
+    /// The expected holders of a policy's rules, before the backend is opened.
     pub holders: Holders,
     /// Whether the host itself reads the usage from a model API's answers; otherwise it is a claim.
     pub measures_usage: bool,
@@ -124,7 +124,7 @@ pub struct RunEnd {
     pub exchanges: Vec<RunExchange>,
 }
 
-/// How much of its work a session says it did.
+/// The share of its work that a session claims to have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// All of it.

@@ -59,7 +59,7 @@ const fn holders(network: &'static str) -> Holders {
     }
 }
 
-/// How rules about the network are held where there is an address, and where there is none.
+/// The holder of network rules for an upstream with an address, and for one without.
 const BY_ADDRESS: &str = "upstream address";
 const NO_CONNECTION: &str = "no connection";
 
@@ -125,7 +125,7 @@ impl ModelBackend {
         })
     }
 
-    /// What the upstream can do for a model: the one asked for, under its vendor's name, or its first.
+    /// The capabilities for a model: the one asked for, under its vendor's name, or the first served.
     fn manifest_for(&self, model: Option<&str>) -> CapabilityManifest {
         let offer = self.descriptor.model.as_ref();
         let served = offer.and_then(|offer| offer.served.as_ref());
@@ -156,7 +156,7 @@ impl ModelBackend {
     }
 }
 
-/// What a model behind an upstream can do.
+/// The capabilities of a model behind an upstream, without those that need more than a model.
 fn manifest(
     upstream: &dyn Upstream,
     abilities: fn(Dialect, Option<&str>) -> CapabilityManifest,

@@ -29,11 +29,11 @@ const MAX_RUNNING: usize = 32;
 /// Everything that runs share in one process.
 #[derive(Debug, Clone)]
 pub struct ControlPlane {
-    shared: Arc<Shared>,
+    shared: Arc<PlaneState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PlaneState {
     config: Config,
     runtime: Runtime,
     upstreams: Vec<UpstreamBackend>,
@@ -98,7 +98,7 @@ impl ControlPlane {
             .with_metrics(Arc::clone(&metrics));
         let secrets = configured_secrets(&config);
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PlaneState {
                 config,
                 runtime,
                 upstreams,

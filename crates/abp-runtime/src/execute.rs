@@ -233,8 +233,12 @@ impl Supervisor {
         if let Err(error) = self.engage_meter(descriptor) {
             return Ok(Err(error.into()));
         }
-        // Until a session is open nothing but the host's own handling holds anything.
+        // Until a session is open nothing but the host's own handling holds anything, and no statement
+        // about a backend that was tried before is one about this.
         self.engaged.holders = stage.holders();
+        self.engaged.manifest = CapabilityManifest::new();
+        self.engaged.contained_by = None;
+        self.engaged.state = None;
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),

@@ -11,7 +11,7 @@ use abp_json::admit_value;
 use abp_receipt::{Hash, ReceiptBuilder};
 use abp_store::{Decider, Store, StoreError};
 use abp_stream::Redactor;
-use abp_workspace::{ChangeKind, ChangeSet, Changes};
+use abp_workspace::{ChangeKind, ChangeSet, ChangedPath, Changes, Entry, FileKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,6 +35,10 @@ struct KeptChanges {
     set: ChangeSet,
     sha256: String,
 }
+
+/// What the receipt of a staged run on a backend with processes says about the source.
+const SOURCE_NOTE: &str = "the backend's processes are not sandboxed: verification covers the stage, not \
+                           what they wrote elsewhere, such as in the source itself";
 
 /// Names the host's own comparison of the workspace in events.
 const VERIFICATION: &str = "verification";
@@ -257,7 +261,7 @@ impl Supervisor {
                 };
             }
         };
-        self.judge_changes(&changes, ended).await;
+        let is_clean = self.judge_changes(&changes, ended).await;
         let kept = match self.keep_changes(stage, &changes).await {
             Ok(kept) => kept,
             Err(error) => {
@@ -275,8 +279,9 @@ impl Supervisor {
         let sha256 = kept.map(|kept| kept.sha256);
         let mut workspace = stage.report(Some(&changes), sha256, applied_by);
         workspace.notes.extend(left);
+        workspace.notes.extend(self.source_note());
         Verified {
-            report: self.describe(&changes).await,
+            report: self.describe(&changes, is_clean).await,
             workspace: Some(workspace),
             is_undecided,
         }
@@ -359,9 +364,17 @@ impl Supervisor {
         }
     }
 
+    /// Says what the verification of a stage cannot see: processes without a sandbox can write elsewhere.
+    fn source_note(&self) -> Option<String> {
+        let is_staged = self.accepted.plan.order().workspace.mode == WorkspaceMode::Staged;
+        // Only a session with processes says whether they reach the host's state.
+        let has_processes = self.engaged.state.is_some();
+        (is_staged && has_processes).then(|| SOURCE_NOTE.to_owned())
+    }
+
     /// Holds the verified changes against the policy, whatever the backend announced. A breach fails the
-    /// run, so nothing of it is applied.
-    async fn judge_changes(&mut self, changes: &Changes, ended: &mut Ended) {
+    /// run, so nothing of it is applied. Returns whether there was none.
+    async fn judge_changes(&mut self, changes: &Changes, ended: &mut Ended) -> bool {
         let mut breaches = Vec::new();
         for change in changes.files() {
             let target = change.path.to_string_lossy();
@@ -383,7 +396,7 @@ impl Supervisor {
             }
         }
         let Some(first) = breaches.first() else {
-            return;
+            return true;
         };
         let others = match breaches.len() - 1 {
             0 => String::new(),
@@ -391,9 +404,10 @@ impl Supervisor {
         };
         let message = format!("the run changed what it may not change: {first}{others}");
         ended.breach(AbpError::new(ErrorCode::PolicyDenied, message));
+        false
     }
 
-    async fn describe(&mut self, changes: &Changes) -> VerificationReport {
+    async fn describe(&mut self, changes: &Changes, is_clean: bool) -> VerificationReport {
         let diff = changes.git_diff();
         let git_diff = if diff.len() <= MAX_DIFF_BYTES {
             Some(diff)
@@ -410,7 +424,7 @@ impl Supervisor {
         VerificationReport {
             git_diff,
             git_status: Some(changes.git_status()),
-            harness_ok: true,
+            harness_ok: is_clean,
         }
     }
 
@@ -492,9 +506,15 @@ impl Supervisor {
 
 /// Names how many changes no application writes: ignored files, FIFOs, sockets, devices, repositories.
 fn not_applicable(set: &ChangeSet) -> Option<String> {
-    let left = set.changes().len() - set.applicable_paths().len();
+    let is_left = |change: &&ChangedPath| {
+        let after = change.after().map(Entry::kind);
+        change.is_ignored() || matches!(after, Some(FileKind::Special(_)))
+    };
+    let left = set.changes().iter().filter(is_left).count();
     (left > 0).then(|| {
-        format!("{left} changed paths are not applied: ignored, directories, or nothing a patch can carry")
+        format!(
+            "changed paths that are ignored or that no patch can carry, and are not applied: {left}"
+        )
     })
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Account {
     /// The vendor's counts of the exchanges before the current one, and of the current one.
     told_before: Vec<VendorUsage>,
     told: VendorUsage,
-    /// What the exchanges before the current one used.
+    /// The usage of the exchanges before the current one.
     before: UsageNormalized,
     /// What the current exchange used so far.
     current: UsageNormalized,

@@ -21,9 +21,9 @@ use super::leftovers::Leftovers;
 use super::sound::Sound;
 use super::usage::{VendorUsage, told};
 
-/// What was asked, as far as the answer's reader has to know it.
+/// The parts of a request that the reader of its answer needs.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct AnswerContext {
     /// The dialect of question and answer.
     pub(super) dialect: Dialect,
     /// What the request's translation left to undo.
@@ -32,7 +32,7 @@ pub(super) struct Asked {
     pub(super) request: Bytes,
 }
 
-impl Asked {
+impl AnswerContext {
     /// What the answer holds besides its content; what it only repeats of the request is none of that.
     fn leftovers(&self) -> Result<Leftovers, AbpError> {
         let codec = known(self.dialect)?;
@@ -82,7 +82,7 @@ enum Spoken {
 
 impl AnswerReader {
     /// Reads the stream that answers a request.
-    pub(super) fn new(asked: &Asked) -> Result<Self, AbpError> {
+    pub(super) fn new(asked: &AnswerContext) -> Result<Self, AbpError> {
         Ok(Self {
             sse: SseDecoder::new(SseLimits::default()),
             decoder: known(asked.dialect)?.stream_decoder(),
@@ -304,7 +304,7 @@ fn skipped(problem: &str) -> AgentEventKind {
 /// # Errors
 /// Fails where it is none, or tells of an error.
 pub(super) fn read_whole(
-    asked: &Asked,
+    asked: &AnswerContext,
     body: &[u8],
     usage: &mut VendorUsage,
 ) -> Result<ReadAnswer, AbpError> {

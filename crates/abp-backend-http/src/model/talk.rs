@@ -10,7 +10,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ContextFile, Payload};
 
 use super::account::{Account, AnswerHash};
-use super::answer::{AnswerReader, Asked, ReadAnswer, read_whole};
+use super::answer::{AnswerContext, AnswerReader, ReadAnswer, read_whole};
 use super::{Interrupted, broken, emit, emit_all, failure, files, request};
 use crate::upstream::{is_event_stream, media_type};
 
@@ -76,7 +76,7 @@ impl Talk<'_> {
         let (order, model) = (self.context.order(), self.context.plan().model());
         let descriptor = self.upstream.descriptor();
         let call = request::call(order, model, payload, descriptor)?;
-        let asked = Asked {
+        let asked = AnswerContext {
             dialect: call.dialect,
             exchange: match payload {
                 Payload::Lowered { exchange, .. } => (**exchange).clone(),
@@ -109,7 +109,7 @@ impl Talk<'_> {
     }
 
     /// The error that the vendor answers with.
-    async fn failed(&mut self, asked: &Asked, reply: ModelReply) -> AbpError {
+    async fn failed(&mut self, asked: &AnswerContext, reply: ModelReply) -> AbpError {
         let body = reply.body.collect(failure::MAX_ERROR_BODY).await.ok();
         if let Some(body) = &body {
             let mut hash = AnswerHash::default();
@@ -123,7 +123,7 @@ impl Talk<'_> {
     /// Reads an answer that comes in one piece.
     async fn collect(
         &mut self,
-        asked: &Asked,
+        asked: &AnswerContext,
         reply: ModelReply,
     ) -> Result<ReadAnswer, Interrupted> {
         let kind = media_type(&reply.headers).unwrap_or("nothing");
@@ -141,7 +141,7 @@ impl Talk<'_> {
     /// Tells a stream as it comes, and at its end what it was as a whole.
     async fn follow(
         &mut self,
-        asked: &Asked,
+        asked: &AnswerContext,
         reply: ModelReply,
     ) -> Result<ReadAnswer, Interrupted> {
         let mut reader = AnswerReader::new(asked)?;

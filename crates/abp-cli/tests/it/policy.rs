@@ -47,6 +47,9 @@ fn a_silent_breach_is_found_and_nothing_is_applied() {
     assert_eq!(denied(&receipt, "deny_write", "*.lock"), 1);
     assert_eq!(denied(&receipt, "deny_write", "secret/**"), 0);
     assert_eq!(rule(&receipt, "deny_write", "*.lock")["by"], "verification");
+    assert_eq!(receipt["verification"]["harness_ok"], false);
+    let notes = receipt["workspace"]["notes"].to_string();
+    assert!(notes.contains("not sandboxed"), "{notes}");
     assert!(!desk.path("fine.txt").exists() && !desk.path("Cargo.lock").exists());
     let refused = desk.abp(&["apply", "last"]);
     assert_eq!(refused.status, 4, "{}", refused.stderr);
@@ -69,6 +72,7 @@ fn unreadable_files_are_not_staged() {
         "host"
     );
     assert_eq!(rule(&receipt, "deny_read", "**/.env")["by"], "not staged");
+    assert_eq!(receipt["verification"]["harness_ok"], true);
     let diff = receipt["verification"]["git_diff"].as_str().unwrap();
     assert!(
         !diff.contains("SECRET=1") && !diff.contains("-SECRET"),

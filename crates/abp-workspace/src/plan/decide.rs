@@ -35,14 +35,14 @@ pub(super) struct Planner<'a, I> {
 pub(super) type Decision = Result<Option<PlannedStep>, ConflictReason>;
 
 /// A file, link or directory in the source.
-struct Found<'a> {
+struct SourceEntry<'a> {
     parent: Dir,
     name: &'a [u8],
     stat: Stat,
     file_type: FileType,
 }
 
-impl Found<'_> {
+impl SourceEntry<'_> {
     fn mode(&self) -> u32 {
         self.stat.st_mode & 0o777
     }
@@ -110,7 +110,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
             return Ok(without_source(change));
         };
         self.check_device(path, &stat)?;
-        let found = Found {
+        let found = SourceEntry {
             parent,
             name,
             stat,
@@ -131,7 +131,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
     fn decide_against(
         &mut self,
         change: &ChangedPath,
-        found: &Found<'_>,
+        found: &SourceEntry<'_>,
     ) -> Result<Decision, Error> {
         use FileKind::{Directory, File};
         Ok(match (&change.before, &change.after) {
@@ -177,7 +177,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
         &mut self,
         before: &Entry,
         after: &Entry,
-        found: &Found<'_>,
+        found: &SourceEntry<'_>,
     ) -> Result<Decision, Error> {
         let mode = match merged_mode(before, after, found) {
             Ok(mode) => mode,
@@ -210,7 +210,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
         &self,
         before: &Entry,
         after: &Entry,
-        found: &Found<'_>,
+        found: &SourceEntry<'_>,
     ) -> Result<Decision, Error> {
         let size = u64::try_from(found.stat.st_size).unwrap_or(u64::MAX);
         let sizes = [size, before.size(), after.size()];
@@ -245,7 +245,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
 
     /// Whether the source has exactly the file of an entry. Directories are alike whatever their
     /// permissions.
-    fn is(&mut self, entry: &Entry, found: &Found<'_>) -> Result<bool, Error> {
+    fn is(&mut self, entry: &Entry, found: &SourceEntry<'_>) -> Result<bool, Error> {
         Ok(match entry.kind() {
             FileKind::Directory => found.file_type.is_dir(),
             FileKind::Symlink => {
@@ -267,7 +267,7 @@ impl<I: Fn(&[u8; 32]) -> Option<Vec<u8>>> Planner<'_, I> {
         })
     }
 
-    fn has_content(&mut self, entry: &Entry, found: &Found<'_>) -> Result<bool, Error> {
+    fn has_content(&mut self, entry: &Entry, found: &SourceEntry<'_>) -> Result<bool, Error> {
         let path = entry.path_bytes();
         let (file, stat) = match found.parent.open_file(found.name) {
             Ok(opened) => opened,
@@ -346,7 +346,7 @@ fn without_source(change: &ChangedPath) -> Decision {
     }
 }
 
-fn decide_directory(before: &Entry, after: &Entry, found: &Found<'_>) -> Decision {
+fn decide_directory(before: &Entry, after: &Entry, found: &SourceEntry<'_>) -> Decision {
     let mode = merged_mode(before, after, found)?;
     if mode == found.mode() {
         return Ok(None);
@@ -360,7 +360,7 @@ fn decide_directory(before: &Entry, after: &Entry, found: &Found<'_>) -> Decisio
 }
 
 /// The step to an entry of another kind or, for a link, with another target.
-fn replacing(before: &Entry, after: &Entry, found: &Found<'_>) -> PlannedStep {
+fn replacing(before: &Entry, after: &Entry, found: &SourceEntry<'_>) -> PlannedStep {
     let content = match after.kind() {
         FileKind::File => NewContent::Staged(after.clone()),
         _ => NewContent::None,
@@ -388,7 +388,11 @@ fn without_set_id(after: &Entry) -> Entry {
 }
 
 /// The permission bits after both changes to them.
-fn merged_mode(before: &Entry, after: &Entry, found: &Found<'_>) -> Result<u32, ConflictReason> {
+fn merged_mode(
+    before: &Entry,
+    after: &Entry,
+    found: &SourceEntry<'_>,
+) -> Result<u32, ConflictReason> {
     let (original, ours, theirs) = (before.mode() & 0o777, found.mode(), after.mode() & 0o777);
     if ours == original || ours == theirs {
         Ok(theirs)
@@ -399,7 +403,7 @@ fn merged_mode(before: &Entry, after: &Entry, found: &Found<'_>) -> Result<u32, 
     }
 }
 
-fn open_found(found: &Found<'_>, path: &[u8]) -> Result<(File, Stat), Error> {
+fn open_found(found: &SourceEntry<'_>, path: &[u8]) -> Result<(File, Stat), Error> {
     let opened = found.parent.open_file(found.name);
     opened.map_err(|error| unreadable(path, error))
 }

@@ -11,7 +11,7 @@ use abp_backend_core::{
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
-    EventOrigin, McpReport, Receipt, StateAccess,
+    EventOrigin, McpReport, Receipt, StateAccess, WorkspaceSpec,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
@@ -159,25 +159,14 @@ impl Supervisor {
         self.recorder
             .record(AgentEventKind::RunStarted { message }, client)
             .await;
-        let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
-            .with_progress(Arc::clone(&self.accepted.staging));
         let mut spec = self.accepted.plan.order().workspace.clone();
         let own = self.accepted.runtime.own_dirs();
         if let Err(error) = keep_state_out(&mut spec, &own) {
             return (None, Ended::failed(error));
         }
-        let hidden = self.accepted.policy.unreadable_paths().clone();
-        let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
-        // A copy that is given up goes on in its thread until it fails or is complete; it is swept later.
-        let prepared = tokio::select! {
-            biased;
-            reason = self.cancel.cancelled() => return (None, Ended::stopped(reason, None)),
-            () = until(self.deadline) => return (None, Ended::stopped(CancelReason::Timeout, None)),
-            prepared = preparing => prepared,
-        };
-        let stage = match prepared {
+        let stage = match self.prepare(spec).await {
             Ok(stage) => stage,
-            Err(error) => return (None, Ended::failed(error)),
+            Err(ended) => return (None, ended),
         };
         may_die("staged");
         let ended = match self.engage(&stage).await {
@@ -188,6 +177,31 @@ impl Supervisor {
             Err(ended) => ended,
         };
         (Some(stage), ended)
+    }
+
+    /// Prepares the workspace. When the run ends meanwhile, the copying thread is stopped and awaited, so
+    /// that its stage is gone before the receipt is written. A thread that hangs in the file system is
+    /// left alone after the grace period; the next sweep removes its stage.
+    async fn prepare(&mut self, spec: WorkspaceSpec) -> Result<Stage, Ended> {
+        let progress = Arc::clone(&self.accepted.staging);
+        let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
+            .with_progress(Arc::clone(&progress));
+        let hidden = self.accepted.policy.unreadable_paths().clone();
+        let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
+        tokio::pin!(preparing);
+        let reason = tokio::select! {
+            biased;
+            reason = self.cancel.cancelled() => reason,
+            () = until(self.deadline) => CancelReason::Timeout,
+            prepared = &mut preparing => return prepared.map_err(Ended::failed),
+        };
+        progress.stop();
+        if let Ok(Ok(stage)) = tokio::time::timeout(GRACE, preparing).await
+            && let Err(error) = stage.discard().await
+        {
+            tracing::warn!(target: "abp.workspace", %error, "the stage could not be discarded");
+        }
+        Err(Ended::stopped(reason, None))
     }
 
     /// What the client can render and who said so, as far as anybody said something.

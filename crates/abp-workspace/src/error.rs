@@ -113,6 +113,9 @@ pub enum Error {
         /// The path at which it was exceeded, relative to the root.
         path: PathBuf,
     },
+    /// The preparation was stopped from outside.
+    #[error("preparation of the workspace was stopped")]
+    Stopped,
     /// Copying or scanning failed.
     #[error("cannot {action} {}", display_path(path))]
     Scan {
@@ -255,6 +258,7 @@ impl Error {
             Self::Gitignore { .. } | Self::TooLarge { .. } | Self::Scan { .. } => {
                 ErrorCode::WorkspaceStagingFailed
             }
+            Self::Stopped => ErrorCode::RunCancelled,
             Self::LeavesRoot { .. } | Self::Protected { .. } | Self::UnsafeLinks { .. } => {
                 ErrorCode::PolicyDenied
             }

@@ -69,6 +69,7 @@ impl Budget {
 
     /// Takes a file, a link or a directory.
     pub(crate) fn take_name(&self) -> Result<(), Exceeded> {
+        self.refuse_if_closed()?;
         let names = self.names.fetch_add(1, Ordering::Relaxed) + 1;
         within(names, self.limits.max_files, "the number of files")
     }
@@ -84,12 +85,7 @@ impl Budget {
 
     /// Takes bytes; a number that does not fit is not taken, so that a smaller one still can be.
     pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Exceeded> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Exceeded {
-                limit: "what is left after a failure",
-                max: 0,
-            });
-        }
+        self.refuse_if_closed()?;
         let taken = self.within_bytes(self.read.add_bytes(bytes));
         if taken.is_err() {
             self.read.take_back(bytes);
@@ -100,6 +96,16 @@ impl Budget {
     pub(crate) fn use_disk(&self, bytes: u64) -> Result<(), Exceeded> {
         let used = self.disk_used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         within(used, self.disk_free, "the free disk space")
+    }
+
+    fn refuse_if_closed(&self) -> Result<(), Exceeded> {
+        if self.closed.load(Ordering::Relaxed) || self.read.is_stopped() {
+            return Err(Exceeded {
+                limit: "what is left after a failure",
+                max: 0,
+            });
+        }
+        Ok(())
     }
 
     fn within_bytes(&self, total: u64) -> Result<(), Exceeded> {

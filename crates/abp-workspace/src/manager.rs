@@ -89,7 +89,8 @@ impl WorkspaceManager {
     ///
     /// # Errors
     /// Fails where the root cannot be opened, another run works in it in place, a pattern is
-    /// invalid, a budget is exceeded or the disk is full. Nothing of the stage is left then.
+    /// invalid, a budget is exceeded, the disk is full or [`StageProgress::stop`] was called. Nothing of the
+    /// stage is left then.
     pub fn prepare(
         &self,
         spec: &WorkspaceSpec,
@@ -116,7 +117,11 @@ impl WorkspaceManager {
                 if let Err(left) = stage.delete() {
                     tracing::warn!(target: "abp.workspace", error = %left, "half a stage could not be removed");
                 }
-                Err(error)
+                Err(if self.progress.is_stopped() {
+                    Error::Stopped
+                } else {
+                    error
+                })
             }
         }
     }
@@ -185,6 +190,9 @@ impl WorkspaceManager {
             walker = walker.hide(hidden.clone());
         }
         let walked = walker.record(budget, copy.as_ref(), packs)?;
+        if self.progress.is_stopped() {
+            return Err(Error::Stopped);
+        }
         let selection = walked.selection.unwrap_or(selection).frozen();
         let (entries, packed_at) = walked.entries.into_iter().unzip();
         let packs = walked.packs.into_iter().map(PackWriter::finish);

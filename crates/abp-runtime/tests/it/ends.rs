@@ -73,7 +73,8 @@ async fn the_workspace_cannot_be_prepared() {
     assert!(!receipt.verification.harness_ok);
 }
 
-/// A backend that does not listen is given a moment and then dropped.
+/// A backend that does not listen is given a moment and then dropped. The last run is cancelled before its
+/// workspace is prepared.
 #[tokio::test]
 async fn cancelled_by_the_user() {
     let listens = Probe::new(|context| async move {
@@ -91,7 +92,9 @@ async fn cancelled_by_the_user() {
             let _ = context.emit(AgentEventKind::Warning { message }).await;
         }
     });
-    for probe in [listens, deaf, talks_on] {
+    let unheard = Probe::new(|_| async { RunEnd::completed() });
+    let moments = [(listens, 20), (deaf, 20), (talks_on, 20), (unheard, 0)];
+    for (probe, moment) in moments {
         let bench = bench(probe);
         let handle = bench
             .runtime
@@ -100,7 +103,7 @@ async fn cancelled_by_the_user() {
             .unwrap();
         let cancel = handle.cancel_handle();
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(moment)).await;
             cancel.cancel(CancelReason::User);
             cancel.cancel(CancelReason::Shutdown);
         });

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use abp_workspace::Error;
+use abp_workspace::{Error, StageProgress};
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, build, chmod, fifo, snapshot};
@@ -26,6 +27,34 @@ fn d25_one_run_at_a_time_works_in_place() {
     first.discard().expect("removed");
     fixture.prepare();
     assert_eq!(snapshot(&fixture.source()).len(), 1);
+}
+
+/// Half of a stage is never left, whenever the preparation is stopped.
+#[test]
+fn a_stopped_preparation_leaves_no_stage() {
+    let content = "x".repeat(1 << 16);
+    let names: Vec<String> = (0..2_000).map(|number| format!("d{number}/f")).collect();
+    let entries: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*content)).collect();
+    let fixture = Fixture::in_memory(&entries);
+    for files_before in [0, 20] {
+        let progress = Arc::new(StageProgress::default());
+        let manager = fixture.manager.clone().with_progress(Arc::clone(&progress));
+        let stopped = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while progress.files() < files_before {
+                    std::thread::yield_now();
+                }
+                progress.stop();
+            });
+            manager.prepare(&fixture.spec, Uuid::now_v7(), &fixture.hidden)
+        });
+        assert!(matches!(stopped, Err(Error::Stopped)), "{files_before}");
+        assert!(
+            progress.files() < 2_000,
+            "{files_before}: not all was copied"
+        );
+        assert!(fixture.stages().is_empty(), "{files_before}");
+    }
 }
 
 #[test]

@@ -4,12 +4,11 @@ use abp_core::{
     BackendIdentity, CONTRACT_VERSION, CapabilityManifest, ExecutionMode, StateAccess, WorkOrder,
 };
 use abp_protocol::is_compatible_version;
+use abp_sandbox::{Concealment, Confinement, ContainedProcess, Containment, ProcessSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sidecar_kit::{
-    Concealment, Connection, Containment, Fault, Frame, ProcessSpec, Settings, SidecarProcess,
-};
+use sidecar_kit::{Connection, Fault, Frame, Settings};
 use uuid::Uuid;
 
 use crate::environment::environment;
@@ -46,7 +45,7 @@ impl SidecarClient {
             env,
             marks,
             directory: spec.directory,
-            hidden: spec.hidden,
+            confinement: Confinement::Hidden(spec.hidden),
             launcher: spec.launcher,
             limits: spec.limits,
         };
@@ -56,11 +55,13 @@ impl SidecarClient {
         let exposed = spec.secrets.iter().map(SecretString::expose_secret);
         let connection = connection.hiding(exposed.map(ToOwned::to_owned));
         if let Some(Concealment::Exposed(reason)) =
-            connection.process().map(SidecarProcess::concealment)
+            connection.process().map(ContainedProcess::concealment)
         {
             tracing::warn!(target: "abp.sidecar", reason, "the sidecar can reach the host's state");
         }
-        let launcher = connection.process().and_then(SidecarProcess::launcher_pid);
+        let launcher = connection
+            .process()
+            .and_then(ContainedProcess::launcher_pid);
         let record = Record::write(spec.records.as_deref(), id, launcher);
         let settings = Settings {
             timing: spec.timing,
@@ -108,7 +109,7 @@ impl SidecarClient {
     /// What keeps its descendants from getting away.
     #[must_use]
     pub fn containment(&self) -> Option<Containment> {
-        self.client.process().map(SidecarProcess::containment)
+        self.client.process().map(ContainedProcess::containment)
     }
 
     /// Whether its processes can reach the directories that were to be hidden from them.

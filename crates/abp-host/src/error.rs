@@ -3,8 +3,9 @@
 use abp_core::CONTRACT_VERSION;
 use abp_error::{AbpError, ErrorCode};
 use abp_protocol::FatalError;
+use abp_sandbox::{Exit, SpawnError};
 use sidecar_kit::session::{Expired, Violation};
-use sidecar_kit::{CodecError, Exit, Fault, FrameError, RunReport, SpawnError};
+use sidecar_kit::{CodecError, Fault, FrameError, RunReport};
 
 /// How much of the standard error a failure carries.
 const TAIL: usize = 8 * 1024;

@@ -15,12 +15,12 @@ pub mod records;
 mod run;
 mod spec;
 
+pub use abp_sandbox::{
+    Containment, Exit, Launcher, ProgramError, ResourceLimits, SearchPath, run_if_launcher,
+};
 pub use client::SidecarClient;
 pub use environment::SIDECAR_ID;
 pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, SidecarRun};
 pub use sidecar_kit::session::{Grace, Timing};
-pub use sidecar_kit::{
-    Containment, Exit, Launcher, ProgramError, ResourceLimits, SearchPath, run_if_launcher,
-};
 pub use spec::SidecarSpec;

@@ -12,8 +12,8 @@ mod note;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sidecar_kit::Exit;
-use sidecar_kit::procfs::{ProcessId, boot_id, with_variable};
+use abp_sandbox::Exit;
+use abp_sandbox::procfs::{ProcessId, boot_id, with_variable};
 
 use crate::SIDECAR_ID;
 use folder::{Folder, NoteKey};

@@ -2,8 +2,9 @@
 
 use abp_core::{AgentEvent, ArtifactRef, Capability, Outcome, UsageNormalized};
 use abp_error::AbpErrorDto;
+use abp_sandbox::Exit;
 use serde_json::Value;
-use sidecar_kit::{CancelToken, Exit, RawRun, RunReport};
+use sidecar_kit::{CancelToken, RawRun, RunReport};
 
 use crate::records::Record;
 use crate::{HostError, SidecarFailure, event};

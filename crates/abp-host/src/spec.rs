@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use abp_sandbox::{Launcher, ResourceLimits};
 use secrecy::SecretString;
-use sidecar_kit::{DEFAULT_MAX_LINE, Launcher, ResourceLimits};
+use sidecar_kit::DEFAULT_MAX_LINE;
 
 use crate::Timing;
 

@@ -6,10 +6,8 @@ use tokio::sync::mpsc;
 
 use crate::driver::Driver;
 use crate::session::Timing;
-use crate::{
-    CancelToken, DEFAULT_MAX_LINE, Fault, Frame, HelloFrame, ProcessSpec, RawRun, RunReport,
-    SidecarProcess, SpawnError,
-};
+use crate::{CancelToken, DEFAULT_MAX_LINE, Fault, Frame, HelloFrame, RawRun, RunReport};
+use abp_sandbox::{ContainedProcess, ProcessSpec, SpawnError};
 
 /// How many batches of events may wait for the reader; while they do, nothing is read.
 const WAITING_BATCHES: usize = 2;
@@ -39,7 +37,7 @@ pub struct Connection {
     pub(crate) stdin: Box<dyn AsyncWrite + Send + Unpin>,
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    pub(crate) process: Option<SidecarProcess>,
+    pub(crate) process: Option<ContainedProcess>,
     pub(crate) secrets: Vec<String>,
 }
 
@@ -57,7 +55,7 @@ impl Connection {
     /// # Errors
     /// Says what could not be started.
     pub async fn spawn(spec: &ProcessSpec) -> Result<Self, SpawnError> {
-        let (process, pipes) = SidecarProcess::spawn(spec).await?;
+        let (process, pipes) = ContainedProcess::spawn(spec).await?;
         Ok(Self {
             stdin: Box::new(pipes.stdin),
             stdout: Box::new(pipes.stdout),
@@ -69,7 +67,7 @@ impl Connection {
 
     /// Its process, where it has one.
     #[must_use]
-    pub fn process(&self) -> Option<&SidecarProcess> {
+    pub fn process(&self) -> Option<&ContainedProcess> {
         self.process.as_ref()
     }
 
@@ -144,7 +142,7 @@ impl SidecarClient {
 
     /// Its process, where it has one.
     #[must_use]
-    pub fn process(&self) -> Option<&SidecarProcess> {
+    pub fn process(&self) -> Option<&ContainedProcess> {
         self.driver.process()
     }
 

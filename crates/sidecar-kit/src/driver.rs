@@ -11,9 +11,10 @@ use crate::session::{Due, Reaction, Received, Session, Timing};
 use crate::stderr::Stderr;
 use crate::writer::Writer;
 use crate::{
-    CancelToken, Connection, Decoded, Decoder, EventBatch, Exit, Fault, Frame, FrameError,
-    HelloFrame, RunReport, Settings, SidecarProcess, decode,
+    CancelToken, Connection, Decoded, Decoder, EventBatch, Fault, Frame, FrameError, HelloFrame,
+    RunReport, Settings, decode,
 };
+use abp_sandbox::{ContainedProcess, Exit};
 
 /// How long the launcher may take to end everything; it needs a few milliseconds.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +30,7 @@ pub(crate) struct Driver {
     decoder: Decoder,
     stdout: Box<dyn AsyncRead + Send + Unpin>,
     writer: Writer,
-    process: Option<SidecarProcess>,
+    process: Option<ContainedProcess>,
     stderr: Option<Stderr>,
     started: Instant,
     hello: Option<HelloFrame>,
@@ -80,7 +81,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn process(&self) -> Option<&SidecarProcess> {
+    pub(crate) fn process(&self) -> Option<&ContainedProcess> {
         self.process.as_ref()
     }
 
@@ -382,7 +383,7 @@ impl Driver {
     /// Leaves nothing behind, and says how it ended.
     async fn conclude(mut self) -> RunReport {
         self.writer.close();
-        let containment = self.process.as_ref().map(SidecarProcess::containment);
+        let containment = self.process.as_ref().map(ContainedProcess::containment);
         if let (Some(process), None) = (&mut self.process, self.exit) {
             process.kill().await;
             let ended = tokio::time::timeout(KILL_PATIENCE, process.exited()).await;
@@ -430,7 +431,7 @@ async fn cancelled(link: Option<&Link<'_>>) -> String {
     }
 }
 
-async fn exited(process: &mut Option<SidecarProcess>) -> Exit {
+async fn exited(process: &mut Option<ContainedProcess>) -> Exit {
     match process {
         Some(process) => process.exited().await,
         None => std::future::pending().await,

@@ -6,7 +6,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Containment, Exit, Fault};
+use crate::Fault;
+use abp_sandbox::{Containment, Exit};
 
 /// A run under way. Dropping it ends the sidecar.
 #[derive(Debug)]

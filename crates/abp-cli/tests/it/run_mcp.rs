@@ -98,7 +98,7 @@ impl Stage {
         let url = access["url"].as_str().unwrap();
         let address = url.split('/').nth(2).unwrap();
         let mark = self.aside.path().to_str().unwrap();
-        let left = || sidecar_kit::procfs::with_variable(MARK, mark);
+        let left = || abp_sandbox::procfs::with_variable(MARK, mark);
         let since = Instant::now();
         while !left().is_empty() || TcpStream::connect(address).is_ok() {
             assert!(since.elapsed() < within, "{address} {:?}", left());
@@ -374,7 +374,7 @@ fn the_servers_of_a_run_end_with_it_however_it_ends() {
         assert!(lines.any(|line| line.unwrap().contains(&now)));
         std::thread::sleep(Duration::from_millis(300));
         let mark = stage.aside.path().to_str().unwrap();
-        assert!(sidecar_kit::procfs::with_variable(MARK, mark).len() > 2);
+        assert!(abp_sandbox::procfs::with_variable(MARK, mark).len() > 2);
         let pid = child.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status();
         assert!(sent.unwrap().success());

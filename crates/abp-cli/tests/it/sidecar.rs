@@ -346,7 +346,7 @@ fn c13_killing_abp_itself_leaves_no_sidecar() {
     let mut host = desk.command(&run).stdout(Stdio::null()).spawn().unwrap();
     let marked = || {
         let seen = desk.path("seen.json");
-        sidecar_kit::procfs::with_variable("SEEN", seen.to_str().unwrap())
+        abp_sandbox::procfs::with_variable("SEEN", seen.to_str().unwrap())
     };
     let waiting = Instant::now();
     // The shell and two sleepers.

@@ -1,9 +1,9 @@
 //! A note and its authentication code.
 
+use abp_sandbox::procfs::{ProcessId, boot_id};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
-use sidecar_kit::procfs::{ProcessId, boot_id};
 use uuid::Uuid;
 
 use super::NoteError;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use abp_host::records::{self, NoteError, NotesError, SweepReport};
 use abp_host::{Containment, SIDECAR_ID, SidecarClient};
+use abp_sandbox::procfs::{ProcessId, boot_id};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
-use sidecar_kit::procfs::{ProcessId, boot_id};
 use uuid::Uuid;
 
 use crate::containment::start_host;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use abp_core::{AgentEvent, WorkOrder, WorkOrderBuilder};
 use abp_host::{Grace, Launcher, RunEnded, SidecarClient, SidecarFailure, SidecarSpec, Timing};
-use sidecar_kit::procfs::{ProcessId, with_variable};
+use abp_sandbox::procfs::{ProcessId, with_variable};
 use uuid::Uuid;
 
 /// Marks every process of a test.

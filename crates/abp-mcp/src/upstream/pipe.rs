@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use sidecar_kit::{Concealment, Decoder, Launcher, ProcessSpec, ResourceLimits, SidecarProcess};
+use abp_sandbox::{
+    Concealment, Confinement, ContainedProcess, Launcher, ProcessSpec, ResourceLimits,
+};
+use sidecar_kit::Decoder;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
@@ -67,7 +70,7 @@ pub struct ProgramServer {
 
 /// Ends a program when its connection is closed.
 pub(super) struct Keeper {
-    process: SidecarProcess,
+    process: ContainedProcess,
     running: RunningPrograms,
     /// Done when nobody writes to the program any more.
     closed: oneshot::Receiver<()>,
@@ -95,11 +98,11 @@ impl ProgramServer {
             env: inherited.chain(given).collect(),
             marks: BTreeMap::new(),
             directory: self.directory.clone(),
-            hidden: self.hidden.clone(),
+            confinement: Confinement::Hidden(self.hidden.clone()),
             launcher: self.launcher.clone(),
             limits: ResourceLimits::default(),
         };
-        let spawned = SidecarProcess::spawn(&spec).await;
+        let spawned = ContainedProcess::spawn(&spec).await;
         let (process, pipes) = spawned.map_err(|error| {
             let cause = std::error::Error::source(&error);
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();

@@ -9,7 +9,7 @@ use abp_mcp::{
     ClientCapabilities, ClientOffer, ClientTimeouts, Implementation, McpUpstream, McpUpstreamError,
     ProgramServer, ProtocolVersion, RunningPrograms, ServerAddress,
 };
-use sidecar_kit::Launcher;
+use abp_sandbox::Launcher;
 use tokio::sync::mpsc;
 
 fn server(command: &str, directory: &Path, path: String) -> ServerAddress {

@@ -11,8 +11,8 @@ use abp_mcp::{
     ClientTimeouts, Emulations, Era, GatewayServer, HttpServer, Implementation, McpGateway,
     ProgramServer, ProtocolVersion, RunningPrograms, Sampler, ServerAddress,
 };
+use abp_sandbox::Launcher;
 use serde_json::{Map, Value, json};
-use sidecar_kit::Launcher;
 use tempfile::TempDir;
 
 use crate::serve::Lines;

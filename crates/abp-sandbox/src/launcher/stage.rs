@@ -18,7 +18,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, fchdir};
 use rustix::stdio::dup2_stdin;
 
-use super::{EXECUTE, LaunchDocument, mounts, privileges, receive};
+use super::{EXECUTE, LaunchDocument, landlock, mounts, privileges, receive, seccomp};
+use crate::Confinement;
 
 /// The first descriptor that is not a standard stream.
 const FIRST_OTHER: i32 = 3;
@@ -73,7 +74,7 @@ pub(super) fn execute() -> bool {
 }
 
 fn try_execute() -> Result<(), String> {
-    let (document, [Some(input), None]) = receive()? else {
+    let (document, [Some(input), None, None]) = receive()? else {
         return Err("the supervisor sent no standard input".to_owned());
     };
     dup2_stdin(&input).map_err(|error| format!("cannot connect standard input: {error}"))?;
@@ -84,6 +85,11 @@ fn try_execute() -> Result<(), String> {
         .and_then(fchdir)
         .map_err(|error| format!("cannot enter {}: {error}", directory.display()))?;
     CloseFdsBuilder::new().cloexecfrom(FIRST_OTHER);
+    if let Confinement::Sandboxed(plan) = &document.confinement {
+        landlock::restrict(plan, None)?;
+        // Last, because the steps before use calls that it refuses.
+        seccomp::restrict(plan)?;
+    }
     let error = Command::new(&document.program)
         .arg0(&document.name)
         .args(&document.args)

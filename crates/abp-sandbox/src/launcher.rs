@@ -18,12 +18,16 @@
 
 mod cgroup;
 mod document;
+mod landlock;
 mod mountinfo;
 mod mounts;
 mod namespace;
+mod network;
 mod privileges;
 mod protocol;
 mod reaper;
+mod root;
+mod seccomp;
 mod stage;
 
 use std::io;
@@ -35,11 +39,15 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getpid, set_child_subreaper, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit, setsid,
 };
+use rustix::system::sethostname;
 
-pub(crate) use document::{LaunchDocument, send_descriptors};
+pub(crate) use document::{LaunchDocument, receive_descriptors, send_descriptors};
+pub(crate) use namespace::map_all_ids;
 pub(crate) use protocol::{Notice, Order};
 
-use crate::{Concealment, Containment};
+use crate::kernel::KernelFeatures;
+use crate::plan::{Engine, SandboxPlan};
+use crate::{Concealment, Confinement, Containment};
 use cgroup::Groups;
 use namespace::Namespace;
 
@@ -50,6 +58,11 @@ const INIT: &str = "__sidecar-init";
 /// As first argument: give up every privilege and become the program.
 const EXECUTE: &str = "__sidecar-exec";
 
+/// As first argument: try what the kernel offers, and tell.
+pub(crate) const PROBE: &str = "__sandbox-probe";
+/// As first argument: the part of it that happens in namespaces.
+const PROBE_INSIDE: &str = "__sandbox-probe-inside";
+
 /// Does the launcher's work where this process was started as one; to be called first of all in
 /// `main`, before any thread is started.
 #[must_use]
@@ -59,6 +72,8 @@ pub fn run_if_launcher() -> Option<ExitCode> {
         LAUNCH => tell_failure(io::stdin(), launch()),
         INIT => init(),
         EXECUTE => stage::execute(),
+        PROBE => probe(),
+        PROBE_INSIDE => probe_inside(),
         _ => return None,
     };
     Some(if succeeded {
@@ -80,16 +95,15 @@ fn tell_failure(host: impl AsFd, done: Result<(), String>) -> bool {
 }
 
 fn launch() -> Result<(), String> {
-    let (document, [Some(input), None]) = receive()? else {
+    let (document, [Some(input), channel, None]) = receive()? else {
         return Err("the host sent no standard input".to_owned());
     };
     let _groups = Groups::apply(document.limits)?;
     limit_files(document.limits.file_bytes)?;
     // No terminal, and no signals from one: the host decides when the sidecar ends.
     setsid().map_err(|error| format!("cannot start a session: {error}"))?;
-    let may_enter = document.containment != Some(Containment::Subreaper);
-    if may_enter && Namespace::enter()? == Namespace::Entered {
-        return start_init(&document, input);
+    if enter_namespaces(&document)? == Namespace::Entered {
+        return start_init(&document, input, channel);
     }
     set_child_subreaper(Some(getpid())).map_err(|error| format!("cannot adopt: {error}"))?;
     let exposed = Concealment::Exposed("there is no PID namespace".to_owned());
@@ -103,13 +117,25 @@ fn launch() -> Result<(), String> {
     )
 }
 
+fn enter_namespaces(document: &LaunchDocument) -> Result<Namespace, String> {
+    match &document.confinement {
+        Confinement::Sandboxed(plan) if plan.engine() == Engine::Namespaces => {
+            namespace::enter_all(plan).map(|()| Namespace::Entered)
+        }
+        Confinement::Sandboxed(_) | Confinement::Hidden(_) => match document.containment {
+            Some(Containment::Subreaper) => Ok(Namespace::Refused),
+            Some(Containment::PidNamespace) | None => Namespace::enter(),
+        },
+    }
+}
+
 /// The document of the stage before, and the descriptors that came with it.
-fn receive() -> Result<(LaunchDocument, [Option<OwnedFd>; 2]), String> {
+fn receive() -> Result<(LaunchDocument, [Option<OwnedFd>; 3]), String> {
     let received = LaunchDocument::receive(io::stdin());
     let (document, descriptors) =
         received.map_err(|error| format!("cannot read the launch document: {error}"))?;
     let mut descriptors = descriptors.into_iter();
-    Ok((document, [descriptors.next(), descriptors.next()]))
+    Ok((document, std::array::from_fn(|_| descriptors.next())))
 }
 
 /// What is started later inherits the limit and cannot raise it.
@@ -126,7 +152,11 @@ fn limit_files(bytes: Option<u64>) -> Result<(), String> {
 }
 
 /// Starts ourselves once more, as first process of the namespace, and waits for it.
-fn start_init(document: &LaunchDocument, input: OwnedFd) -> Result<(), String> {
+fn start_init(
+    document: &LaunchDocument,
+    input: OwnedFd,
+    channel: Option<OwnedFd>,
+) -> Result<(), String> {
     let cannot =
         |error: io::Error| format!("cannot start the first process of a namespace: {error}");
     let (ours, theirs) = stage::pair().map_err(cannot)?;
@@ -137,8 +167,10 @@ fn start_init(document: &LaunchDocument, input: OwnedFd) -> Result<(), String> {
         .map_err(cannot)?;
     reaper::let_go_of_output()?;
     let host = io::stdin();
-    let sent = document.send(&ours, &[input.as_fd(), host.as_fd()]);
-    drop((ours, input));
+    let mut descriptors = vec![input.as_fd(), host.as_fd()];
+    descriptors.extend(channel.as_ref().map(AsFd::as_fd));
+    let sent = document.send(&ours, &descriptors);
+    drop((ours, input, channel));
     let ended = child.wait();
     sent.map_err(cannot)?;
     match ended {
@@ -149,10 +181,10 @@ fn start_init(document: &LaunchDocument, input: OwnedFd) -> Result<(), String> {
 
 fn init() -> bool {
     // Without the host's socket there is no telling; the host sees it closed.
-    let Ok((document, [Some(input), Some(host)])) = receive() else {
+    let Ok((document, [Some(input), Some(host), channel])) = receive() else {
         return false;
     };
-    let done = settle(&document).and_then(|concealment| {
+    let done = settle(&document, channel).and_then(|concealment| {
         let namespace = Containment::PidNamespace;
         reaper::supervise(namespace, concealment, &document, input, host.as_fd())
     });
@@ -160,12 +192,51 @@ fn init() -> bool {
 }
 
 /// As first process of the namespace: end with the launcher, hide the host, and be out of reach of
-/// the sidecar, which could otherwise write to our memory and use our privileges.
-fn settle(document: &LaunchDocument) -> Result<Concealment, String> {
+/// the program, which could otherwise write to our memory and use our privileges.
+fn settle(document: &LaunchDocument, channel: Option<OwnedFd>) -> Result<Concealment, String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("cannot bind to the launcher: {error}"))?;
-    let concealment = mounts::settle(&document.hidden, Path::new(&document.directory))?;
+    let concealment = match &document.confinement {
+        Confinement::Sandboxed(plan) if plan.engine() == Engine::Namespaces => {
+            enter_sandbox(plan, channel)?;
+            Concealment::Concealed
+        }
+        Confinement::Sandboxed(_) => Concealment::Concealed,
+        Confinement::Hidden(hidden) => mounts::settle(hidden, Path::new(&document.directory))?,
+    };
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| format!("cannot keep others out of our memory: {error}"))?;
     Ok(concealment)
+}
+
+fn enter_sandbox(plan: &SandboxPlan, channel: Option<OwnedFd>) -> Result<(), String> {
+    network::settle(plan, channel)?;
+    sethostname(b"sandbox").map_err(|error| format!("cannot set the host name: {error}"))?;
+    root::enter(plan)
+}
+
+/// Tries each layer and tells the outcome on standard output.
+fn probe() -> bool {
+    let features = match namespace::probe() {
+        // Only a process in the namespaces can try what is made there.
+        Ok(()) => {
+            let child = Command::new("/proc/self/exe").arg(PROBE_INSIDE).status();
+            return child.is_ok_and(|status| status.success());
+        }
+        Err(refused) => tried(Err(refused)),
+    };
+    serde_json::to_writer(io::stdout(), &features).is_ok()
+}
+
+fn probe_inside() -> bool {
+    serde_json::to_writer(io::stdout(), &tried(root::probe())).is_ok()
+}
+
+/// The filter comes last: it would refuse the others.
+fn tried(namespaces: Result<(), String>) -> KernelFeatures {
+    KernelFeatures {
+        namespaces,
+        landlock: landlock::probe(),
+        seccomp: seccomp::probe(),
+    }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -14,8 +16,11 @@ use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use crate::launcher::{LAUNCH, LaunchDocument, Notice, Order, send_descriptors};
-use crate::{SearchPath, SpawnError};
+use crate::launcher::{
+    LAUNCH, LaunchDocument, Notice, Order, map_all_ids, receive_descriptors, send_descriptors,
+};
+use crate::plan::{Engine, Network, SandboxPlan};
+use crate::{SearchPath, SpawnError, wire};
 
 /// How much the kernel keeps of what the sidecar wrote and we did not read.
 const PIPE_SIZE: usize = 1024 * 1024;
@@ -36,12 +41,22 @@ pub struct ProcessSpec {
     pub marks: BTreeMap<OsString, OsString>,
     /// The working directory.
     pub directory: PathBuf,
-    /// Directories that the program must not see, although `directory` may lie beneath one of them.
-    pub hidden: Vec<PathBuf>,
+    /// What it may see and do.
+    pub confinement: Confinement,
     /// The program that starts it and ends it.
     pub launcher: Launcher,
     /// Limits on it and everything it starts.
     pub limits: ResourceLimits,
+}
+
+/// What a program may see and do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confinement {
+    /// Everything that the user may, but these directories, as far as that can be had.
+    Hidden(#[serde(with = "wire::paths")] Vec<PathBuf>),
+    /// What the plan says; the program does not start where any part of it cannot be had.
+    Sandboxed(SandboxPlan),
 }
 
 /// What a sidecar and everything it starts may use together; `None` is as much as there is.
@@ -95,7 +110,7 @@ pub enum Exit {
 
 /// A process.
 #[derive(Debug)]
-pub struct SidecarProcess {
+pub struct ContainedProcess {
     launcher: Child,
     notices: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
@@ -113,6 +128,9 @@ pub struct Pipes {
     pub stdout: ChildStdout,
     /// To read from, lest it block.
     pub stderr: ChildStderr,
+    /// The only way out of a sandbox whose network is [`Network::Proxied`]: a listener on its loopback
+    /// interface.
+    pub egress: Option<TcpListener>,
 }
 
 impl Launcher {
@@ -130,6 +148,10 @@ impl Launcher {
             program: program.into(),
             wanted: None,
         }
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Wants this containment, not the best that can be had.
@@ -170,15 +192,16 @@ impl std::fmt::Display for Exit {
     }
 }
 
-impl SidecarProcess {
+impl ContainedProcess {
     /// Starts a program.
     ///
     /// # Errors
     /// Says what could not be started.
     pub async fn spawn(spec: &ProcessSpec) -> Result<(Self, Pipes), SpawnError> {
         let (document, missing) = document(spec)?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (ours, theirs) = StdUnixStream::pair()?;
         let (stdin, input) = pipe::pipe()?;
+        let channel = egress_channel(&document.confinement)?;
         let mut launcher = Command::new(&spec.launcher.program)
             .arg(LAUNCH)
             .env_clear()
@@ -192,7 +215,11 @@ impl SidecarProcess {
                 program: spec.launcher.program.display().to_string(),
                 source,
             })?;
-        send_descriptors(&ours, &[input.into_blocking_fd()?.as_fd()])?;
+        let input = input.into_blocking_fd()?;
+        let mut descriptors = vec![input.as_fd()];
+        descriptors.extend(channel.as_ref().map(|(_, theirs)| theirs.as_fd()));
+        send_descriptors(&ours, &descriptors)?;
+        drop(input);
         ours.set_nonblocking(true)?;
         let (notices, mut orders) = UnixStream::from_std(ours)?.into_split();
         // A launcher that ends early is seen below, by what it says or does not say.
@@ -210,20 +237,34 @@ impl SidecarProcess {
             concealment: Concealment::Concealed,
             exit: None,
         };
-        match process.next_notice().await {
-            Some(Notice::Started(containment, concealment)) => {
-                process.containment = containment;
-                process.concealment = missing.unwrap_or(concealment);
-            }
-            Some(Notice::Failed(problem)) => return Err(SpawnError::Program(problem)),
-            Some(Notice::Exited(_)) | None => return Err(SpawnError::Lost),
-        }
+        process.started(missing).await?;
         let pipes = Pipes {
             stdin,
             stdout,
             stderr,
+            egress: channel.map(receive_listener).transpose()?,
         };
         Ok((process, pipes))
+    }
+
+    /// Waits until the program runs.
+    async fn started(&mut self, missing: Option<Concealment>) -> Result<(), SpawnError> {
+        loop {
+            match self.next_notice().await {
+                Some(Notice::Unmapped) => {
+                    let pid = self.launcher_pid().ok_or(SpawnError::Lost)?;
+                    map_all_ids(pid)?;
+                    self.order(Order::Mapped).await;
+                }
+                Some(Notice::Started(containment, concealment)) => {
+                    self.containment = containment;
+                    self.concealment = missing.unwrap_or(concealment);
+                    return Ok(());
+                }
+                Some(Notice::Failed(problem)) => return Err(SpawnError::Program(problem)),
+                Some(Notice::Exited(_)) | None => return Err(SpawnError::Lost),
+            }
+        }
     }
 
     /// Whether the directories it must not see are out of its reach.
@@ -262,7 +303,7 @@ impl SidecarProcess {
             }
             match self.next_notice().await {
                 Some(Notice::Exited(exit)) => self.exit = Some(exit),
-                Some(Notice::Started(..) | Notice::Failed(_)) => {}
+                Some(Notice::Unmapped | Notice::Started(..) | Notice::Failed(_)) => {}
                 None => self.exit = Some(Exit::Unknown),
             }
         };
@@ -297,25 +338,57 @@ fn document(spec: &ProcessSpec) -> Result<(LaunchDocument, Option<Concealment>),
     let program = search.find(&spec.program)?;
     env.extend(search.to_variable().map(|path| (search_path, path)));
     env.extend(spec.marks.clone());
-    let mut hidden = Vec::new();
-    let mut missing = None;
-    for path in &spec.hidden {
-        match path.canonicalize() {
-            Ok(path) => hidden.push(path.into()),
-            Err(error) => missing = Some(Concealment::Exposed(cannot_hide(path, &error))),
-        }
-    }
+    let (confinement, missing) = resolve(&spec.confinement);
     let document = LaunchDocument {
         program: program.into(),
         name: spec.program.clone(),
         args: spec.args.clone(),
         env: env.into_iter().collect(),
         directory: directory.into(),
-        hidden,
+        confinement,
         containment: spec.launcher.wanted,
         limits: spec.limits,
     };
     Ok((document, missing))
+}
+
+/// The confinement with directories that have no links in their paths.
+fn resolve(confinement: &Confinement) -> (Confinement, Option<Concealment>) {
+    let Confinement::Hidden(wanted) = confinement else {
+        return (confinement.clone(), None);
+    };
+    let mut hidden = Vec::new();
+    let mut missing = None;
+    for path in wanted {
+        match path.canonicalize() {
+            Ok(path) => hidden.push(path),
+            Err(error) => missing = Some(Concealment::Exposed(cannot_hide(path, &error))),
+        }
+    }
+    (Confinement::Hidden(hidden), missing)
+}
+
+type Channel = (StdUnixStream, StdUnixStream);
+
+/// The sockets over which the listener of a sandbox comes, where its plan has one.
+fn egress_channel(confinement: &Confinement) -> io::Result<Option<Channel>> {
+    match confinement {
+        Confinement::Sandboxed(plan)
+            if plan.engine() == Engine::Namespaces && plan.network() == Network::Proxied =>
+        {
+            StdUnixStream::pair().map(Some)
+        }
+        Confinement::Sandboxed(_) | Confinement::Hidden(_) => Ok(None),
+    }
+}
+
+/// The listener was sent before the program was started, so it is there.
+fn receive_listener((ours, theirs): Channel) -> io::Result<TcpListener> {
+    drop(theirs);
+    ours.set_nonblocking(true)?;
+    let descriptor = receive_descriptors(&ours)?.pop();
+    let descriptor = descriptor.ok_or_else(|| io::Error::other("the sandbox sent no listener"))?;
+    Ok(descriptor.into())
 }
 
 fn cannot_hide(path: &Path, error: &io::Error) -> String {

@@ -15,6 +15,15 @@ pub(super) struct Mount {
     /// The directory of the file system that is seen at the mount point.
     root: PathBuf,
     pub(super) point: PathBuf,
+    /// `ro`, `nosuid` and such, between commas.
+    options: Vec<u8>,
+}
+
+impl Mount {
+    pub(super) fn has_option(&self, name: &str) -> bool {
+        let mut options = self.options.split(|&byte| byte == b',');
+        options.any(|option| option == name.as_bytes())
+    }
 }
 
 /// A place where a directory, or a part of it, is seen through another mount.
@@ -64,11 +73,13 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let device = fields.nth(1)?.to_owned();
     let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
+    let options = fields.next()?.to_owned();
     Some(Mount {
         id,
         device,
         root,
         point,
+        options,
     })
 }
 

@@ -13,11 +13,15 @@ pub(crate) enum Order {
     Terminate,
     /// End it and everything it started.
     Kill,
+    /// The ids of its user namespace are mapped.
+    Mapped,
 }
 
 /// To the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
+    /// The launcher is in a user namespace that has no ids yet.
+    Unmapped,
     /// The sidecar runs.
     Started(Containment, Concealment),
     /// It could not be started.
@@ -31,12 +35,14 @@ impl Order {
         match self {
             Self::Terminate => b't',
             Self::Kill => b'k',
+            Self::Mapped => b'm',
         }
     }
 
     pub(super) const fn from_byte(byte: u8) -> Self {
         match byte {
             b't' => Self::Terminate,
+            b'm' => Self::Mapped,
             _ => Self::Kill,
         }
     }
@@ -46,6 +52,7 @@ impl Notice {
     pub(crate) fn to_line(&self) -> String {
         let one_line = |text: &str| text.replace('\n', " ");
         match self {
+            Self::Unmapped => "unmapped \n".to_owned(),
             Self::Started(containment, Concealment::Concealed) => {
                 format!("started {} hidden\n", containment.as_str())
             }
@@ -70,6 +77,7 @@ impl Notice {
                 };
                 Self::Started(Containment::from_name(containment)?, concealment)
             }
+            "unmapped" => Self::Unmapped,
             "failed" => Self::Failed(rest.to_owned()),
             "code" => Self::Exited(Exit::Code(rest.parse().ok()?)),
             "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),

@@ -17,7 +17,6 @@
 //! namespace and can take no mount away; in a namespace that it makes itself all of them are locked.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -79,7 +78,7 @@ struct EmptyTree {
 ///
 /// # Errors
 /// Fails where the workspace cannot be reached afterwards.
-pub(super) fn settle(hidden: &[OsString], workspace: &Path) -> Result<Concealment, String> {
+pub(super) fn settle(hidden: &[PathBuf], workspace: &Path) -> Result<Concealment, String> {
     if let Err(problem) = enter() {
         return Ok(Concealment::Exposed(problem));
     }
@@ -178,7 +177,7 @@ fn replace_devices() -> rustix::io::Result<()> {
     own_tree.make_read_only()
 }
 
-fn cover_all(hidden: &[OsString], workspace: &Path) -> Result<(), String> {
+fn cover_all(hidden: &[PathBuf], workspace: &Path) -> Result<(), String> {
     if hidden.is_empty() {
         return Ok(());
     }
@@ -214,10 +213,8 @@ fn cover_all(hidden: &[OsString], workspace: &Path) -> Result<(), String> {
 
 /// Mounts every directory above the hidden ones on itself: a mount point can be neither renamed nor
 /// removed.
-fn pin_ancestors(hidden: &[OsString]) -> Result<(), String> {
-    let ancestors = hidden
-        .iter()
-        .flat_map(|path| Path::new(path).ancestors().skip(1));
+fn pin_ancestors(hidden: &[PathBuf]) -> Result<(), String> {
+    let ancestors = hidden.iter().flat_map(|path| path.ancestors().skip(1));
     // In the order of their names, a directory comes before those beneath it.
     let ancestors: BTreeSet<_> = ancestors.filter(|path| path.parent().is_some()).collect();
     for ancestor in ancestors {
@@ -243,10 +240,10 @@ fn is_mount_point(path: &Path) -> rustix::io::Result<bool> {
 }
 
 /// Every path that leads to a hidden directory, outer directories first.
-fn find_places(hidden: &[OsString], workspace: &Path) -> Result<Vec<HiddenPlace>, String> {
+fn find_places(hidden: &[PathBuf], workspace: &Path) -> Result<Vec<HiddenPlace>, String> {
     let mounts = mountinfo::read().map_err(|error| format!("cannot list the mounts: {error}"))?;
     let mut places = Vec::new();
-    for path in hidden.iter().map(Path::new) {
+    for path in hidden {
         let cannot = |error: Errno| format!("cannot hide {}: {error}", path.display());
         let directory = open_directory(path).map_err(cannot)?;
         let identity = identify(&directory).map_err(cannot)?;

@@ -74,12 +74,14 @@ fn follow(sidecar: Pid, host: BorrowedFd<'_>) -> io::Result<Option<Exit>> {
                     let _ = kill_process_group(sidecar, Signal::TERM);
                 }
                 Order::Kill => return Ok(None),
+                // Only the launcher asks for it, before anything runs.
+                Order::Mapped => {}
             }
         }
     }
 }
 
-fn next_order(host: BorrowedFd<'_>) -> io::Result<Order> {
+pub(super) fn next_order(host: BorrowedFd<'_>) -> io::Result<Order> {
     let mut byte = [0];
     let read = rustix::io::read(host, &mut byte)?;
     Ok(if read == 0 {

@@ -18,14 +18,14 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Containment, ResourceLimits};
+use crate::{Confinement, Containment, ResourceLimits};
 
 /// The byte that carries the descriptors, before the document.
 const MARKER: u8 = b'd';
 /// The longest document accepted, in bytes.
 const MAX_DOCUMENT: u32 = 64 * 1024 * 1024;
 /// The most descriptors that travel with a document.
-const MAX_DESCRIPTORS: usize = 2;
+const MAX_DESCRIPTORS: usize = 3;
 
 /// What to start, where, and what it may not see. Paths are absolute and without links.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,7 @@ pub(crate) struct LaunchDocument {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The working directory.
     pub(crate) directory: OsString,
-    /// Directories that are covered in the program's mount namespace.
-    pub(crate) hidden: Vec<OsString>,
+    pub(crate) confinement: Confinement,
     /// The containment demanded; the best that can be had where there is none.
     pub(crate) containment: Option<Containment>,
     pub(crate) limits: ResourceLimits,
@@ -105,7 +104,7 @@ pub(crate) fn send_descriptors(
     Ok(())
 }
 
-fn receive_descriptors(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn receive_descriptors(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut marker = [0];
@@ -140,7 +139,7 @@ mod tests {
             args: vec![odd.clone(), OsString::new()],
             env: vec![(odd.clone(), "x".repeat(300_000).into())],
             directory: odd.clone(),
-            hidden: vec![odd],
+            confinement: Confinement::Hidden(vec![odd.into()]),
             containment: Some(Containment::Subreaper),
             limits: ResourceLimits {
                 processes: Some(3),

@@ -1,0 +1,410 @@
+//! The root of a sandbox: an empty file system in which only the mounts of the plan appear.
+//!
+//! 1. Every source of the plan is opened without following links and its mounts are cloned, by descriptor.
+//! 2. An empty file system is attached, the clones are moved to their places in it, and it becomes the
+//!    root; the old one is taken away.
+//! 3. Every mount that the plan does not make writable becomes read-only. A clone brings the mounts beneath
+//!    it along, and those are writable whatever their parent is, so the list of all mounts is read, each is
+//!    changed, and the list is read again: one that is still writable ends the start.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2, statat,
+    symlinkat,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    mount_change, mount_remount, move_mount, open_tree, unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use super::mountinfo;
+use crate::plan::{MountKind, SandboxPlan};
+
+/// A directory of every Linux system, over which the new root lies until it is the root.
+const BASE: &str = "/usr";
+/// The size of the file system that holds links, mount points and made files.
+const SKELETON_BYTES: &str = "4m";
+/// Devices that lead to nothing of the machine.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+    ("pts/ptmx", "ptmx"),
+];
+/// Files of `/proc` that change the whole machine; user id 0 may write them without any capability.
+const MACHINE_WIDE: [&str; 5] = [
+    "proc/sys",
+    "proc/sysrq-trigger",
+    "proc/irq",
+    "proc/bus",
+    "proc/fs",
+];
+/// Files of `/proc` that tell about the whole machine's memory and keys.
+const TELLING: [&str; 4] = [
+    "proc/kcore",
+    "proc/keys",
+    "proc/timer_list",
+    "proc/kpagecount",
+];
+
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// A clone that is not attached yet.
+struct Clone {
+    tree: OwnedFd,
+    is_directory: bool,
+}
+
+/// Makes the root of the plan the root of this process, in a mount namespace of its own.
+///
+/// # Errors
+/// Says which step failed; the process has to end then.
+pub(super) fn enter(plan: &SandboxPlan) -> Result<(), String> {
+    separate()?;
+    let sources = clone_sources(plan)?;
+    let devices = clone_devices()?;
+    let skeleton = new_file_system(
+        "tmpfs",
+        &[("mode", "0755"), ("size", SKELETON_BYTES)],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .map_err(failed("cannot make a root"))?;
+    let base = open_path(CWD, Path::new(BASE)).map_err(failed(BASE))?;
+    attach(&skeleton, &base).map_err(failed("cannot attach the root"))?;
+    let root = Root { tree: skeleton };
+    root.fill(plan, sources, devices)?;
+    root.become_root()?;
+    restrict_mounts(plan)
+}
+
+/// Tries to make the parts of a root, as first process of a PID namespace.
+pub(super) fn probe() -> Result<(), String> {
+    separate()?;
+    new_file_system("tmpfs", &[], nothing()).map_err(failed("no file system can be mounted"))?;
+    new_file_system("proc", &[], nothing()).map_err(failed(
+        "no /proc can be mounted, as in a container that hides parts of its own",
+    ))?;
+    Ok(())
+}
+
+fn separate() -> Result<(), String> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
+        .map_err(|error| format!("no mount namespace can be made: {error}"))?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).map_err(failed("cannot separate the mounts"))
+}
+
+fn clone_sources(plan: &SandboxPlan) -> Result<BTreeMap<PathBuf, Clone>, String> {
+    let mut sources = BTreeMap::new();
+    for (target, kind) in plan.mounts() {
+        let source = match kind {
+            MountKind::ReadOnly(source)
+            | MountKind::Writable(source)
+            | MountKind::Concealed(source) => source,
+            MountKind::Temporary(_)
+            | MountKind::File(_)
+            | MountKind::Link(_)
+            | MountKind::Devices
+            | MountKind::Processes => continue,
+        };
+        let cloned = clone_tree(source);
+        let cloned =
+            cloned.map_err(|error| format!("cannot lend {}: {error}", source.display()))?;
+        sources.insert(target.clone(), cloned);
+    }
+    Ok(sources)
+}
+
+fn clone_devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
+    let mut devices = Vec::new();
+    for name in DEVICES {
+        match clone_tree(&Path::new("/dev").join(name)) {
+            Ok(device) => devices.push((name, device.tree)),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(format!("cannot lend /dev/{name}: {error}")),
+        }
+    }
+    Ok(devices)
+}
+
+/// The new root while it is filled.
+struct Root {
+    tree: OwnedFd,
+}
+
+impl Root {
+    fn fill(
+        &self,
+        plan: &SandboxPlan,
+        mut sources: BTreeMap<PathBuf, Clone>,
+        devices: Vec<(&'static str, OwnedFd)>,
+    ) -> Result<(), String> {
+        let mut devices = Some(devices);
+        for (target, kind) in plan.mounts() {
+            let path = target.strip_prefix("/").unwrap_or(target);
+            let made = match kind {
+                MountKind::ReadOnly(_) | MountKind::Writable(_) => match sources.remove(target) {
+                    Some(source) => self.attach_clone(path, &source),
+                    None => Err(Errno::NOENT),
+                },
+                MountKind::Concealed(_) => self.conceal(path, sources.remove(target)),
+                MountKind::Temporary(bytes) => self.attach_temporary(path, *bytes),
+                MountKind::File(content) => self.write_file(path, content),
+                MountKind::Link(to) => self.make_link(path, to),
+                MountKind::Devices => self.make_devices(devices.take().unwrap_or_default()),
+                MountKind::Processes => self.mount_processes(path),
+            };
+            made.map_err(|error| format!("cannot make {}: {error}", target.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the directories of a relative path where they are missing, and opens the last.
+    fn make_directories(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let mut current = open_path(&self.tree, Path::new("."))?;
+        for name in path {
+            match mkdirat(&current, name, DIRECTORY_MODE) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                // A read-only mount of the plan has it or is no place for it.
+                Err(Errno::ROFS | Errno::ACCESS) => {}
+                Err(error) => return Err(error),
+            }
+            current = open_path(&current, Path::new(name))?;
+        }
+        Ok(current)
+    }
+
+    /// Opens the mount point for a file, which is made where it is missing.
+    fn make_file(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let parent = self.make_directories(path.parent().unwrap_or(Path::new("")))?;
+        let name = Path::new(path.file_name().ok_or(Errno::INVAL)?);
+        match open_path(&parent, name) {
+            Err(Errno::NOENT) => {}
+            opened => return opened,
+        }
+        let create = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(&parent, name, create, FILE_MODE)?;
+        open_path(&parent, name)
+    }
+
+    fn attach_clone(&self, path: &Path, source: &Clone) -> rustix::io::Result<()> {
+        let point = if source.is_directory {
+            self.make_directories(path)?
+        } else {
+            self.make_file(path)?
+        };
+        attach(&source.tree, &point)
+    }
+
+    /// Lays something empty over a path of the workspace.
+    fn conceal(&self, path: &Path, source: Option<Clone>) -> rustix::io::Result<()> {
+        let point = open_path(&self.tree, path)?;
+        let is_directory = source.is_some_and(|source| source.is_directory);
+        if is_directory {
+            let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k")], nothing())?;
+            return attach(&empty, &point);
+        }
+        let parent = self.make_directories(Path::new("etc"))?;
+        let name = "abp-empty";
+        let create = OFlags::CREATE | OFlags::RDONLY | OFlags::CLOEXEC;
+        let empty = openat(&parent, name, create, Mode::from_raw_mode(0o444))?;
+        attach(&clone_open(&empty)?, &point)
+    }
+
+    fn attach_temporary(&self, path: &Path, bytes: u64) -> rustix::io::Result<()> {
+        let point = self.make_directories(path)?;
+        // `/tmp` belongs to everybody, a home directory to its owner.
+        let is_shared = path.file_name() == Some(OsStr::new("tmp"));
+        let mode = if is_shared { "1777" } else { "0700" };
+        let (nosuid, nodev) = (
+            MountAttrFlags::MOUNT_ATTR_NOSUID,
+            MountAttrFlags::MOUNT_ATTR_NODEV,
+        );
+        let size = bytes.to_string();
+        let options = [("mode", mode), ("size", &*size)];
+        attach(&new_file_system("tmpfs", &options, nosuid | nodev)?, &point)
+    }
+
+    fn write_file(&self, path: &Path, content: &str) -> rustix::io::Result<()> {
+        let parent = self.make_directories(path.parent().unwrap_or(Path::new("")))?;
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let create = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&parent, name, create, FILE_MODE)?;
+        fchmod(&file, FILE_MODE)?;
+        let written = File::from(file).write_all(content.as_bytes());
+        written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    fn make_link(&self, path: &Path, to: &OsStr) -> rustix::io::Result<()> {
+        let parent = self.make_directories(path.parent().unwrap_or(Path::new("")))?;
+        symlinkat(to, &parent, path.file_name().ok_or(Errno::INVAL)?)
+    }
+
+    fn make_devices(&self, devices: Vec<(&'static str, OwnedFd)>) -> rustix::io::Result<()> {
+        let point = self.make_directories(Path::new("dev"))?;
+        let nosuid_noexec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let own = new_file_system("tmpfs", &[("mode", "0755"), ("size", "64k")], nosuid_noexec)?;
+        attach(&own, &point)?;
+        for (target, name) in DEVICE_LINKS {
+            symlinkat(target, &own, name)?;
+        }
+        for (name, device) in devices {
+            attach(&device, &self.make_file(&Path::new("dev").join(name))?)?;
+        }
+        let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
+        let terminals = new_file_system("devpts", &terminals, nosuid_noexec)?;
+        attach(&terminals, &self.make_directories(Path::new("dev/pts"))?)?;
+        let memory = new_file_system("tmpfs", &[("mode", "1777"), ("size", "256m")], nothing())?;
+        attach(&memory, &self.make_directories(Path::new("dev/shm"))?)
+    }
+
+    fn mount_processes(&self, path: &Path) -> rustix::io::Result<()> {
+        let point = self.make_directories(path)?;
+        let own = new_file_system("proc", &[], nothing())?;
+        attach(&own, &point)?;
+        for path in MACHINE_WIDE {
+            match open_path(&self.tree, Path::new(path)) {
+                Err(Errno::NOENT) => {}
+                point => {
+                    let point = point?;
+                    attach(&clone_open(&point)?, &point)?;
+                }
+            }
+        }
+        for path in TELLING {
+            match open_path(&self.tree, Path::new(path)) {
+                Err(Errno::NOENT) => {}
+                point => {
+                    let null = open_path(&self.tree, Path::new("dev/null"))?;
+                    attach(&clone_open(&null)?, &point?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn become_root(self) -> Result<(), String> {
+        let done = fchdir(&self.tree)
+            .and_then(|()| pivot_root(".", "."))
+            .and_then(|()| unmount(".", UnmountFlags::DETACH))
+            .and_then(|()| chdir("/"));
+        done.map_err(failed("cannot enter the root"))
+    }
+}
+
+/// Makes every mount read-only but those of the plan that are writable, and checks it.
+fn restrict_mounts(plan: &SandboxPlan) -> Result<(), String> {
+    let list = || mountinfo::read().map_err(|error| format!("cannot list the mounts: {error}"));
+    for mount in list()? {
+        let mut flags = MountFlags::BIND | MountFlags::NOSUID;
+        if !is_writable(plan, &mount.point) || mount.has_option("ro") {
+            flags |= MountFlags::RDONLY;
+        }
+        // Devices are used through their mounts; nothing else has any.
+        if !mount.point.starts_with("/dev") {
+            flags |= MountFlags::NODEV;
+        }
+        if mount.has_option("noexec") {
+            flags |= MountFlags::NOEXEC;
+        }
+        mount_remount(&mount.point, flags, "")
+            .map_err(|error| format!("cannot restrict {}: {error}", mount.point.display()))?;
+    }
+    let left = list()?
+        .into_iter()
+        .find(|mount| !is_writable(plan, &mount.point) && !mount.has_option("ro"));
+    match left {
+        Some(mount) => Err(format!("{} is still writable", mount.point.display())),
+        None => Ok(()),
+    }
+}
+
+/// Whether the nearest mount of the plan makes a mount point writable. Processes write their own files of
+/// `/proc`; what concerns the machine there has mounts of its own.
+fn is_writable(plan: &SandboxPlan, point: &Path) -> bool {
+    if point.starts_with("/dev") {
+        return point != Path::new("/dev");
+    }
+    if point == Path::new("/proc") {
+        return true;
+    }
+    let nearest = point.ancestors().find_map(|path| plan.mounts().get(path));
+    match nearest {
+        Some(MountKind::Writable(_) | MountKind::Temporary(_)) => true,
+        Some(
+            MountKind::ReadOnly(_)
+            | MountKind::Concealed(_)
+            | MountKind::File(_)
+            | MountKind::Link(_)
+            | MountKind::Devices
+            | MountKind::Processes,
+        )
+        | None => false,
+    }
+}
+
+fn nothing() -> MountAttrFlags {
+    MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+}
+
+/// A file system of its own, not attached.
+pub(super) fn new_file_system(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (option, value) in options {
+        fsconfig_set_string(&context, *option, *value)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// A copy of the mounts at and beneath a path in which nothing is a link, not attached.
+fn clone_tree(path: &Path) -> rustix::io::Result<Clone> {
+    let opened = open_path(CWD, path)?;
+    let kind = FileType::from_raw_mode(statat(&opened, "", AtFlags::EMPTY_PATH)?.st_mode);
+    Ok(Clone {
+        tree: clone_open(&opened)?,
+        is_directory: kind == FileType::Directory,
+    })
+}
+
+fn clone_open(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(opened, "", flags)
+}
+
+fn attach(tree: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", point, "", flags)
+}
+
+/// Opens a path in which nothing is a link.
+fn open_path(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(directory, path, flags, Mode::empty(), resolve)
+}
+
+fn failed(what: &str) -> impl Fn(Errno) -> String {
+    move |error| format!("{what}: {error}")
+}

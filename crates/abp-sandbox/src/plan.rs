@@ -1,0 +1,363 @@
+//! The plan of a sandbox: everything its program will see and may do, as data.
+//!
+//! A plan is computed from a request and from what the machine has ([`SystemLayout`]), without touching
+//! either, so it can be printed and tested without a kernel. The launcher carries it out completely or
+//! does not start the program: a layer that is part of a plan is never left out silently.
+//!
+//! ```text
+//! request   workspace /stages/7/tree, protected .github, network closed
+//! system    /usr, /bin -> usr/bin, home /home/ann with .cargo/bin
+//! plan      /                     empty, read-only
+//!           /usr                  read-only
+//!           /home/ann             private, empty
+//!           /home/ann/.cargo/bin  read-only
+//!           /stages/7/tree        writable
+//!           /stages/7/tree/.github  read-only
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::KernelFeatures;
+use crate::system::SystemLayout;
+use crate::wire;
+
+/// The default size of each private directory in memory, in bytes.
+const DEFAULT_SCRATCH: u64 = 1 << 30;
+/// The most mounts of a plan. The kernel takes more, but each of them costs time at every start.
+const MAX_MOUNTS: usize = 1024;
+
+/// A program's needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRequest {
+    /// The mechanism wanted.
+    pub engine: EngineChoice,
+    /// The directory it works in and may write: absolute and without links.
+    pub workspace: PathBuf,
+    /// Files and directories of the workspace that it may read and not write: absolute, without links,
+    /// and present.
+    pub protected: Vec<PathBuf>,
+    /// Files and directories of the workspace that it may not even see: absolute, without links, and
+    /// present.
+    pub concealed: Vec<PathBuf>,
+    /// Files and directories elsewhere that it may read, such as its own installation: absolute and
+    /// without links.
+    pub read_only: Vec<PathBuf>,
+    /// Its way to the network.
+    pub network: Network,
+    /// The size of each private directory in memory, in bytes; `None` is one gibibyte.
+    pub scratch_bytes: Option<u64>,
+}
+
+/// The mechanism that is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineChoice {
+    /// The strongest that the kernel offers.
+    #[default]
+    Auto,
+    /// Namespaces with a root of their own.
+    Namespaces,
+    /// Landlock and seccomp alone.
+    Landlock,
+}
+
+/// The mechanism of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// Namespaces with a root of their own; Landlock and seccomp on top of it.
+    Namespaces,
+    /// Landlock and seccomp alone, on the file system as it is.
+    Landlock,
+}
+
+/// A program's way to the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// No way out.
+    Closed,
+    /// Only through a listener that the host serves.
+    Proxied,
+    /// The network of the machine.
+    Open,
+}
+
+/// Everything a program will see and may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxPlan {
+    engine: Engine,
+    /// By target, so that a directory comes before what lies beneath it.
+    #[serde(with = "wire::mounts")]
+    mounts: BTreeMap<PathBuf, MountKind>,
+    #[serde(with = "wire::path")]
+    workspace: PathBuf,
+    network: Network,
+}
+
+/// The content of a path in the new root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountKind {
+    /// A file or directory of the machine, and everything mounted beneath it.
+    ReadOnly(#[serde(with = "wire::path")] PathBuf),
+    /// The same, writable.
+    Writable(#[serde(with = "wire::path")] PathBuf),
+    /// A private directory in memory of so many bytes.
+    Temporary(u64),
+    /// An empty, read-only file or directory in place of the one of this path.
+    Concealed(#[serde(with = "wire::path")] PathBuf),
+    /// A small file.
+    File(String),
+    /// A symbolic link.
+    Link(OsString),
+    /// The harmless devices, terminals and shared memory.
+    Devices,
+    /// The processes of the sandbox.
+    Processes,
+}
+
+/// Why no plan can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SandboxError {
+    /// The kernel refuses what the engine needs.
+    #[error("no sandbox of kind {engine} can be made: {reason}")]
+    Unavailable {
+        /// The engine.
+        engine: &'static str,
+        /// The kernel's refusal, and how to lift it.
+        reason: String,
+    },
+    /// The workspace would lay open more than a workspace.
+    #[error("{} cannot be the workspace of a sandbox: it {reason}", workspace.display())]
+    Workspace {
+        /// The workspace.
+        workspace: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A path that must lie in the workspace does not.
+    #[error("{} is not inside the workspace", path.display())]
+    Outside {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There are too many paths.
+    #[error("{count} paths need mounts of their own, more than {MAX_MOUNTS}")]
+    TooMany {
+        /// Their number.
+        count: usize,
+    },
+}
+
+impl SandboxPlan {
+    /// Plans a sandbox.
+    ///
+    /// # Errors
+    /// Refuses an engine that the kernel does not offer, and a workspace that holds the home directory or
+    /// the system.
+    pub fn new(
+        request: &SandboxRequest,
+        system: &SystemLayout,
+        kernel: &KernelFeatures,
+    ) -> Result<Self, SandboxError> {
+        let engine = kernel.choose(request.engine)?;
+        check_workspace(&request.workspace, system)?;
+        let scratch = request.scratch_bytes.unwrap_or(DEFAULT_SCRATCH);
+        let mut mounts = system_mounts(system);
+        for target in ["/tmp", "/var/tmp"] {
+            mounts.insert(target.into(), MountKind::Temporary(scratch));
+        }
+        if let Some(home) = &system.home {
+            mounts.insert(home.clone(), MountKind::Temporary(scratch));
+        }
+        for path in system.toolchains.iter().chain(&request.read_only) {
+            if !is_lent(&mounts, path) {
+                mounts.insert(path.clone(), MountKind::ReadOnly(path.clone()));
+            }
+        }
+        let workspace = request.workspace.clone();
+        mounts.insert(workspace.clone(), MountKind::Writable(workspace.clone()));
+        for path in &request.protected {
+            let kind = MountKind::ReadOnly(path.clone());
+            insert_inside(&mut mounts, &workspace, path, kind)?;
+        }
+        for path in &request.concealed {
+            let kind = MountKind::Concealed(path.clone());
+            insert_inside(&mut mounts, &workspace, path, kind)?;
+        }
+        if mounts.len() > MAX_MOUNTS {
+            let count = mounts.len();
+            return Err(SandboxError::TooMany { count });
+        }
+        Ok(Self {
+            engine,
+            mounts,
+            workspace,
+            network: request.network,
+        })
+    }
+
+    /// The mechanism.
+    #[must_use]
+    pub const fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// The paths of the new root with their content, directories before what lies beneath them.
+    #[must_use]
+    pub const fn mounts(&self) -> &BTreeMap<PathBuf, MountKind> {
+        &self.mounts
+    }
+
+    /// The directory that the program may write.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The program's way to the network.
+    #[must_use]
+    pub const fn network(&self) -> Network {
+        self.network
+    }
+
+    /// Whether a path of the workspace is held by a mount of its own.
+    #[must_use]
+    pub fn holds(&self, path: &Path) -> bool {
+        let is_held =
+            |kind: &MountKind| matches!(kind, MountKind::ReadOnly(_) | MountKind::Concealed(_));
+        self.engine == Engine::Namespaces
+            && path
+                .ancestors()
+                .take_while(|path| *path != self.workspace)
+                .any(|path| self.mounts.get(path).is_some_and(is_held))
+    }
+}
+
+impl Engine {
+    /// The name of the engine in configuration and receipts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Landlock => "landlock",
+        }
+    }
+}
+
+impl fmt::Display for SandboxPlan {
+    /// One line for each path, then the network.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "engine   {}", self.engine.as_str())?;
+        for (target, kind) in &self.mounts {
+            let target = target.display();
+            match kind {
+                MountKind::ReadOnly(_) => writeln!(f, "read     {target}")?,
+                MountKind::Writable(_) => writeln!(f, "write    {target}")?,
+                MountKind::Temporary(bytes) => {
+                    writeln!(f, "private  {target} ({} MiB in memory)", bytes >> 20)?;
+                }
+                MountKind::Concealed(_) => writeln!(f, "hidden   {target}")?,
+                MountKind::File(_) => writeln!(f, "made     {target}")?,
+                MountKind::Link(to) => {
+                    writeln!(f, "link     {target} -> {}", to.to_string_lossy())?;
+                }
+                MountKind::Devices => writeln!(f, "devices  {target}")?,
+                MountKind::Processes => writeln!(f, "own      {target}")?,
+            }
+        }
+        let network = match self.network {
+            Network::Closed => "none",
+            Network::Proxied => "through the egress proxy",
+            Network::Open => "as the machine",
+        };
+        writeln!(f, "network  {network}")
+    }
+}
+
+/// The operating system without the machine's own secrets and configuration.
+fn system_mounts(system: &SystemLayout) -> BTreeMap<PathBuf, MountKind> {
+    let mut mounts = BTreeMap::from([
+        (PathBuf::from("/dev"), MountKind::Devices),
+        (PathBuf::from("/proc"), MountKind::Processes),
+    ]);
+    for (link, target) in &system.links {
+        mounts.insert(link.clone(), MountKind::Link(target.clone()));
+    }
+    for path in &system.directories {
+        mounts.insert(path.clone(), MountKind::ReadOnly(path.clone()));
+    }
+    for (path, content) in system.configuration() {
+        mounts.insert(path.into(), MountKind::File(content));
+    }
+    mounts
+}
+
+/// Whether a path can be read already. A private directory hides what the machine has beneath it.
+fn is_lent(mounts: &BTreeMap<PathBuf, MountKind>, path: &Path) -> bool {
+    let nearest = path.ancestors().find_map(|path| mounts.get(path));
+    matches!(nearest, Some(MountKind::ReadOnly(_)))
+}
+
+fn check_workspace(workspace: &Path, system: &SystemLayout) -> Result<(), SandboxError> {
+    let refuse = |reason| {
+        Err(SandboxError::Workspace {
+            workspace: workspace.to_owned(),
+            reason,
+        })
+    };
+    if !workspace.is_absolute() {
+        return refuse("is not an absolute path");
+    }
+    if workspace.parent().is_none() {
+        return refuse("is the root of the file system");
+    }
+    let home = system.home.as_deref();
+    if home.is_some_and(|home| home.starts_with(workspace)) {
+        return refuse("holds the home directory, with its keys and credentials");
+    }
+    let is_system = |path: &PathBuf| workspace.starts_with(path) || path.starts_with(workspace);
+    let own = ["/dev", "/proc", "/sys"].map(PathBuf::from);
+    if system.directories.iter().chain(&own).any(is_system) {
+        return refuse("is part of the system");
+    }
+    Ok(())
+}
+
+/// Gives a path of the workspace a mount of its own, and every directory between the two as well: a mount
+/// point cannot be renamed, but the directory around it could, and with it the protected path would move
+/// away and another one could take its name.
+fn insert_inside(
+    mounts: &mut BTreeMap<PathBuf, MountKind>,
+    workspace: &Path,
+    path: &Path,
+    kind: MountKind,
+) -> Result<(), SandboxError> {
+    let outside = || SandboxError::Outside {
+        path: path.to_owned(),
+    };
+    let inside = path.strip_prefix(workspace).map_err(|_| outside())?;
+    if inside.as_os_str().is_empty() {
+        return Err(outside());
+    }
+    let between = path
+        .ancestors()
+        .skip(1)
+        .take_while(|ancestor| *ancestor != workspace);
+    for ancestor in between {
+        let pinned = MountKind::Writable(ancestor.to_owned());
+        mounts.entry(ancestor.to_owned()).or_insert(pinned);
+    }
+    mounts.insert(path.to_owned(), kind);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

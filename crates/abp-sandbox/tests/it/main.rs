@@ -1,0 +1,3 @@
+//! Real programs in real sandboxes.
+
+mod sandbox;

@@ -5,10 +5,12 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use abp_core::{ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, StateAccess};
+use abp_core::{
+    ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, SandboxReport, StateAccess,
+};
 use abp_error::AbpError;
 use abp_plan::{ConfirmedPlan, ModelOffer};
-use abp_policy::{Holders, PolicyEngine};
+use abp_policy::{Holders, PolicyEngine, Rule};
 use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
@@ -49,6 +51,16 @@ pub trait Session: Send {
     /// What keeps its processes from outliving the run, where it has processes.
     fn contained_by(&self) -> Option<&'static str> {
         None
+    }
+
+    /// What confines its processes, where it has processes.
+    fn sandbox(&self) -> Option<SandboxReport> {
+        None
+    }
+
+    /// The rules on files that a mount in its sandbox holds, whatever its processes do.
+    fn mounted_rules(&self) -> Vec<Rule> {
+        Vec::new()
     }
 
     /// Whether its processes can reach the directories of [`OpenSpec::hidden`], where it has processes.

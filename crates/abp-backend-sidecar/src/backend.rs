@@ -1,12 +1,15 @@
 //! Opening a sidecar.
 
+use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
 use abp_error::{AbpError, ErrorCode};
-use abp_host::{SidecarClient, SidecarSpec};
-use abp_policy::Holders;
+use abp_host::{
+    ConfinedProgram, Confinement, Network, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
+};
+use abp_policy::{Holder, Holders};
 
 use crate::secrets::Secrets;
 use crate::session::SidecarSession;
@@ -21,6 +24,8 @@ pub struct SidecarBackend {
     born: Instant,
     /// How many bytes the workspace of a run may have.
     max_workspace: Option<u64>,
+    /// The sandboxes of runs; `None` where the operator switched them off.
+    sandbox: Option<SandboxSettings>,
 }
 
 impl SidecarBackend {
@@ -42,6 +47,7 @@ impl SidecarBackend {
             breaker: Mutex::new(Breaker::default()),
             born: Instant::now(),
             max_workspace: None,
+            sandbox: None,
         }
     }
 
@@ -49,6 +55,21 @@ impl SidecarBackend {
     #[must_use]
     pub fn with_workspace_limit(mut self, bytes: u64) -> Self {
         self.max_workspace = Some(bytes);
+        self
+    }
+
+    /// Runs every sidecar in a sandbox of its own.
+    #[must_use]
+    pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
+        // Whether a path that a rule names is there is known when the workspace is.
+        self.descriptor.holders.writes = Holder::kernel("mount namespace where the path exists");
+        self.descriptor.holders.network = match settings.network {
+            Network::Open => Holder::NONE,
+            Network::Closed | Network::Proxied(_) => {
+                Holder::kernel("network namespace and egress proxy")
+            }
+        };
+        self.sandbox = Some(settings);
         self
     }
 
@@ -68,17 +89,27 @@ impl SidecarBackend {
                 return Err(AbpError::new(ErrorCode::CircuitBreakerOpen, message));
             }
         }
+        let sandbox = self.plan_sandbox(&spec)?;
+        let confinement = match &sandbox {
+            Some(sandbox) => Confinement::Sandboxed(sandbox.plan.clone()),
+            None => Confinement::Hidden(spec.hidden),
+        };
         let sidecar = SidecarSpec {
             directory: spec.workspace_root,
-            hidden: spec.hidden,
+            confinement,
             ..self.spec.clone()
         };
         match SidecarClient::spawn(sidecar).await {
             Ok(client) => {
                 self.with_breaker(|breaker, _| breaker.succeeded());
                 let secrets = Secrets::new(self.spec.secrets.clone());
-                let session = SidecarSession::new(client, spec.run_id, self.max_workspace, secrets);
-                Ok(session)
+                Ok(SidecarSession {
+                    client,
+                    run_id: spec.run_id,
+                    max_workspace: self.max_workspace,
+                    secrets,
+                    sandbox,
+                })
             }
             Err(failure) => {
                 self.with_breaker(Breaker::failed);
@@ -88,6 +119,22 @@ impl SidecarBackend {
                 Err(error)
             }
         }
+    }
+
+    fn plan_sandbox(&self, spec: &OpenSpec) -> Result<Option<RunSandbox>, AbpError> {
+        let Some(settings) = &self.sandbox else {
+            return Ok(None);
+        };
+        let own = self.spec.env.get("PATH").map(OsString::from);
+        let search_path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        let program = ConfinedProgram {
+            command: &self.spec.command,
+            args: &self.spec.args,
+            search_path: &search_path,
+            workspace: &spec.workspace_root,
+            hidden: &spec.hidden,
+        };
+        settings.plan(&program, &spec.policy).map(Some)
     }
 
     fn with_breaker<T>(&self, use_it: impl FnOnce(&mut Breaker, Duration) -> T) -> T {

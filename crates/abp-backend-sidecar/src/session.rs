@@ -5,12 +5,14 @@ use std::pin::pin;
 use abp_backend_core::{BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, Session};
 use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CancelReason, Capability, CapabilityManifest,
-    EmulationEntry, ExecutionMode, Outcome, StateAccess, UsageNormalized, WorkOrder,
+    EmulationEntry, ExecutionMode, Outcome, SandboxReport, StateAccess, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, ErrorCode};
-use abp_host::{Claim, Containment, Exit, RunEnded, SidecarClient, SidecarRun, with_process_end};
+use abp_host::{
+    Claim, Containment, Exit, RunEnded, RunSandbox, SidecarClient, SidecarRun, with_process_end,
+};
 use abp_plan::ConfirmedPlan;
-use abp_policy::Holders;
+use abp_policy::{Holders, Rule};
 use abp_stream::names_a_secret;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -22,27 +24,15 @@ use crate::secrets::Secrets;
 
 /// A sidecar that said hello.
 pub(crate) struct SidecarSession {
-    client: SidecarClient,
-    run_id: Uuid,
-    max_workspace: Option<u64>,
-    secrets: Secrets,
+    pub(crate) client: SidecarClient,
+    pub(crate) run_id: Uuid,
+    pub(crate) max_workspace: Option<u64>,
+    pub(crate) secrets: Secrets,
+    /// `None` where the operator switched sandboxes off.
+    pub(crate) sandbox: Option<RunSandbox>,
 }
 
 impl SidecarSession {
-    pub(crate) fn new(
-        client: SidecarClient,
-        run_id: Uuid,
-        max_workspace: Option<u64>,
-        secrets: Secrets,
-    ) -> Self {
-        Self {
-            client,
-            run_id,
-            max_workspace,
-            secrets,
-        }
-    }
-
     fn check_mode(&self, order: &WorkOrder) -> Result<(), AbpError> {
         let asked = order.config.execution_mode();
         let asked = asked.map_err(|error| internal(&error))?;
@@ -93,7 +83,26 @@ impl Session for SidecarSession {
     }
 
     fn holders(&self) -> Holders {
-        Holders::ANNOUNCED
+        let confined = self.sandbox.as_ref().map(RunSandbox::holders);
+        Holders::ANNOUNCED.or_stronger(confined.unwrap_or(Holders::NONE))
+    }
+
+    fn sandbox(&self) -> Option<SandboxReport> {
+        Some(match &self.sandbox {
+            Some(sandbox) => sandbox.report(),
+            None => SandboxReport {
+                engine: "none".to_owned(),
+                layers: Vec::new(),
+                network: "open".to_owned(),
+            },
+        })
+    }
+
+    fn mounted_rules(&self) -> Vec<Rule> {
+        let sandbox = self.sandbox.iter();
+        sandbox
+            .flat_map(|sandbox| sandbox.mounted.clone())
+            .collect()
     }
 
     fn contained_by(&self) -> Option<&'static str> {

@@ -39,6 +39,7 @@ mod load;
 mod mcp;
 mod model;
 mod safety;
+mod sandbox;
 mod server;
 mod settings;
 mod show;
@@ -55,6 +56,7 @@ pub use mcp::{
     McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpServerConfig,
 };
 pub use model::{BackendConfig, Config, LogLevel, Restrictions};
+pub use sandbox::{SandboxConfig, SandboxEngine, SandboxNetwork};
 pub use server::ServerConfig;
 pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};

@@ -11,7 +11,7 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{EnvValue, McpConfig, ServerConfig, UpstreamConfig};
+use crate::{EnvValue, McpConfig, SandboxConfig, ServerConfig, UpstreamConfig};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +57,8 @@ pub struct Config {
     /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
     /// `abp run`.
     pub restrictions: Restrictions,
+    /// The sandbox that the processes of runs start in. Read by `abp run` and `abp serve`.
+    pub sandbox: SandboxConfig,
     /// Backends by name. Read by `abp run` and `abp backends`.
     pub backends: BTreeMap<String, BackendConfig>,
     /// Models' APIs by name. Read by `abp serve`, and by `abp run` as the backends `upstream:NAME`.
@@ -93,6 +95,7 @@ impl Default for Config {
             port: 8088,
             server: ServerConfig::default(),
             restrictions: Restrictions::default(),
+            sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),
             upstreams: BTreeMap::new(),
             mcp: McpConfig::default(),

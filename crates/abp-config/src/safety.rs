@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! [restrictions] deny_reed = []     it stands inside a section that restricts
-//! [sandbox]                         its own words say that it restricts
+//! [quotas]                          its own words say that it restricts
 //! [restrictons]                     the known name it resembles most restricts
 //! ```
 
@@ -14,7 +14,14 @@ use crate::check::{closest, suggestion};
 use crate::settings::{ANY, Setting, below, settings};
 
 /// Sections in which every key restricts, or prices what a budget counts.
-const SECTIONS: &[&str] = &["restrictions", "policies", "prices", "server", "mcp"];
+const SECTIONS: &[&str] = &[
+    "restrictions",
+    "sandbox",
+    "policies",
+    "prices",
+    "server",
+    "mcp",
+];
 
 /// Parts of names that promise a restriction, whether or not this version has the setting.
 const WORDS: &[&str] = &[
@@ -38,7 +45,6 @@ const WORDS: &[&str] = &[
 
 /// Names of restrictions that other versions have, for words that resemble one of them.
 const FOREIGN: &[&str] = &[
-    "sandbox",
     "budget",
     "budgets",
     "limits",

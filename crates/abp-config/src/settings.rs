@@ -246,6 +246,14 @@ const SETTINGS: &[Setting] = &[
     restriction(&["restrictions", "deny_network"]),
     restriction(&["restrictions", "require_approval_for"]),
     setting(
+        &["sandbox", "engine"],
+        Kind::Choice(&["auto", "namespaces", "landlock", "none"]),
+    )
+    .env_name("ABP_SANDBOX_ENGINE"),
+    setting(&["sandbox", "read_only"], Kind::List(&Kind::Path)),
+    setting(&["sandbox", "network"], Kind::Choice(&["policy", "open"])),
+    setting(&["sandbox", "scratch_mb"], at_least(1)),
+    setting(
         &["backends", ANY, "type"],
         Kind::Choice(&["mock", "sidecar"]),
     ),

@@ -66,7 +66,7 @@ pub use receipt::{
 pub use report::{
     Adaptation, CandidateReport, EmulationEntry, EmulationReport, EmulationStrategy, EnforcedRule,
     EnforcementLevel, EnforcementReport, FidelityScore, Loss, LossKind, NegotiationResult,
-    PlanReport, SelectionReport, StateAccess,
+    PlanReport, SandboxReport, SelectionReport, StateAccess,
 };
 pub use time::Timestamp;
 pub use validate::{ValidationError, validate_receipt, validate_work_order};

@@ -225,6 +225,21 @@ pub struct EnforcementReport {
     /// Whether the backend's processes could reach the host's state; absent where it had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateAccess>,
+    /// What confined the backend's processes; absent where it had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
+}
+
+/// What confined the processes of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SandboxReport {
+    /// `namespaces`, `landlock`, or `none` where the operator switched the sandbox off.
+    pub engine: String,
+    /// The layers that were in place before the first instruction of the program, e.g. `mount namespace`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
+    /// The way to the network: `closed`, `proxied` or `open`.
+    pub network: String,
 }
 
 /// How well a backend fits, each part between 0 and 1.

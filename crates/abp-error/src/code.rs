@@ -337,6 +337,9 @@ error_codes! {
     StateDirUnsafe = "STATE_DIR_UNSAFE", Config, 500, Usage,
         "The state directory belongs to another user, or others can read or change it.",
         "Run `chmod 700` on it if it is yours, or name another one with --state-dir or ABP_HOME.";
+    SandboxUnavailable = "SANDBOX_UNAVAILABLE", Config, 503, BackendUnavailable,
+        "The kernel does not give the sandbox that the configuration or the order asks for.",
+        "`abp doctor` says what is missing; `engine = \"none\"` under [sandbox] runs without, and every receipt says so.";
     ValidationFailed = "VALIDATION_FAILED", Config, 400, Usage,
         "The input is not valid.",
         "The context names the place and what was expected.";

@@ -114,6 +114,17 @@ impl GlobList {
             .any(|prefix| prefix.starts_with(&directory) || directory.starts_with(prefix))
     }
 
+    /// The patterns that name one path, and everything beneath it, with that path: `secrets`,
+    /// `./secrets/` and `secrets/**` do, `*.pem` does not.
+    pub fn named_paths(&self) -> impl Iterator<Item = (GlobMatch<'_>, String)> {
+        let patterns = self.patterns.iter().enumerate();
+        patterns.filter_map(|(index, pattern)| {
+            let path = relative(pattern.strip_suffix("/**").unwrap_or(pattern));
+            let is_literal = !path.is_empty() && literal_prefix(&path) == path;
+            is_literal.then_some((GlobMatch { index, pattern }, path))
+        })
+    }
+
     /// The patterns as they were given.
     #[must_use]
     pub fn patterns(&self) -> &[String] {

@@ -4,7 +4,7 @@ use abp_core::{
     BackendIdentity, CONTRACT_VERSION, CapabilityManifest, ExecutionMode, StateAccess, WorkOrder,
 };
 use abp_protocol::is_compatible_version;
-use abp_sandbox::{Concealment, Confinement, ContainedProcess, Containment, ProcessSpec};
+use abp_sandbox::{Concealment, ContainedProcess, Containment, ProcessSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl SidecarClient {
             env,
             marks,
             directory: spec.directory,
-            confinement: Confinement::Hidden(spec.hidden),
+            confinement: spec.confinement,
             launcher: spec.launcher,
             limits: spec.limits,
         };

@@ -13,14 +13,17 @@ mod error;
 mod event;
 pub mod records;
 mod run;
+mod sandbox;
 mod spec;
 
 pub use abp_sandbox::{
-    Containment, Exit, Launcher, ProgramError, ResourceLimits, SearchPath, run_if_launcher,
+    Confinement, Containment, EngineChoice, Exit, Launcher, Machine, Network, PROXY_PORT,
+    ProgramError, ResourceLimits, SearchPath, run_if_launcher,
 };
 pub use client::SidecarClient;
 pub use environment::SIDECAR_ID;
 pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, SidecarRun};
+pub use sandbox::{ConfinedProgram, RunSandbox, SandboxSettings};
 pub use sidecar_kit::session::{Grace, Timing};
 pub use spec::SidecarSpec;

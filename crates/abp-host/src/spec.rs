@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use abp_sandbox::{Launcher, ResourceLimits};
+use abp_sandbox::{Confinement, Launcher, ResourceLimits};
 use secrecy::SecretString;
 use sidecar_kit::DEFAULT_MAX_LINE;
 
@@ -23,8 +23,8 @@ pub struct SidecarSpec {
     pub secrets: Vec<SecretString>,
     /// The working directory.
     pub directory: PathBuf,
-    /// Directories that no process of the sidecar may see.
-    pub hidden: Vec<PathBuf>,
+    /// What its processes may see and do.
+    pub confinement: Confinement,
     /// The program that starts it and ends it.
     pub launcher: Launcher,
     /// How long things may take.
@@ -46,7 +46,7 @@ impl SidecarSpec {
             env: BTreeMap::new(),
             secrets: Vec::new(),
             directory: directory.into(),
-            hidden: Vec::new(),
+            confinement: Confinement::Hidden(Vec::new()),
             launcher: Launcher::this_program(),
             timing: Timing::default(),
             limits: ResourceLimits::default(),
@@ -65,7 +65,7 @@ impl fmt::Debug for SidecarSpec {
             .field("args", &self.args)
             .field("env", &variables)
             .field("directory", &self.directory)
-            .field("hidden", &self.hidden)
+            .field("confinement", &self.confinement)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

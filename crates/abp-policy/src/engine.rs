@@ -153,6 +153,40 @@ impl PolicyEngine {
         }
     }
 
+    /// The patterns of a list.
+    #[must_use]
+    pub fn patterns(&self, list: PolicyList) -> &[String] {
+        list.patterns(&self.profile)
+    }
+
+    /// The rules on files that name one path of the workspace, and everything beneath it, with that path:
+    /// those that a mount can hold.
+    #[must_use]
+    pub fn named_paths(&self) -> Vec<(Rule, String)> {
+        let lists = [
+            (PolicyList::DenyRead, &self.deny_read),
+            (PolicyList::DenyWrite, &self.deny_write),
+        ];
+        let named = lists.into_iter().flat_map(|(list, globs)| {
+            globs.named_paths().map(move |(found, path)| {
+                let pattern = found.pattern.to_owned();
+                let index = found.index;
+                (
+                    Rule {
+                        list,
+                        pattern,
+                        index,
+                    },
+                    path,
+                )
+            })
+        });
+        // A path that leads somewhere else than it says is no name of one.
+        named
+            .filter(|(_, path)| why_not_normal(Path::new(path)).is_none())
+            .collect()
+    }
+
     /// The compiled `deny_read` patterns: a staged copy is made without what they match.
     #[must_use]
     pub fn unreadable_paths(&self) -> &GlobList {
@@ -250,10 +284,6 @@ impl PolicyEngine {
 
     fn not_listed(&self, subject: &Subject<'_>, list: PolicyList) -> Decision {
         Decision::not_listed(subject, list, self.patterns(list).len())
-    }
-
-    fn patterns(&self, list: PolicyList) -> &[String] {
-        list.patterns(&self.profile)
     }
 }
 

@@ -46,11 +46,23 @@ impl Holder {
         by: "announced actions",
     };
 
+    /// A mount that no process of the sandbox can change.
+    pub const MOUNTED: Self = Self::kernel("mount namespace");
+
     /// A mechanism of the host.
     #[must_use]
     pub const fn host(by: &'static str) -> Self {
         Self {
             level: EnforcementLevel::Host,
+            by,
+        }
+    }
+
+    /// A mechanism of the kernel.
+    #[must_use]
+    pub const fn kernel(by: &'static str) -> Self {
+        Self {
+            level: EnforcementLevel::Kernel,
             by,
         }
     }

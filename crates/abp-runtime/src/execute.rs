@@ -11,12 +11,12 @@ use abp_backend_core::{
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
-    EventOrigin, McpReport, Receipt, StateAccess, WorkspaceSpec,
+    EventOrigin, McpReport, Receipt, SandboxReport, StateAccess, WorkspaceSpec,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
-use abp_policy::{Holders, PolicyEngine};
+use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
 use abp_workspace::{StageProgress, WorkspaceManager};
@@ -70,6 +70,9 @@ pub(crate) struct Engaged {
     pub(crate) measures_usage: bool,
     pub(crate) contained_by: Option<&'static str>,
     pub(crate) state: Option<StateAccess>,
+    pub(crate) sandbox: Option<SandboxReport>,
+    /// The rules that a mount in the sandbox holds.
+    pub(crate) mounted: Vec<Rule>,
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
 }
 
@@ -137,6 +140,8 @@ pub(crate) async fn supervise(
             measures_usage: false,
             contained_by: None,
             state: None,
+            sandbox: None,
+            mounted: Vec::new(),
             plan: None,
         },
         accepted,
@@ -253,6 +258,8 @@ impl Supervisor {
         self.engaged.manifest = CapabilityManifest::new();
         self.engaged.contained_by = None;
         self.engaged.state = None;
+        self.engaged.sandbox = None;
+        self.engaged.mounted = Vec::new();
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),
@@ -277,7 +284,12 @@ impl Supervisor {
         self.engaged.manifest = session.manifest().clone();
         self.engaged.contained_by = session.contained_by();
         self.engaged.state = session.state_access();
+        self.engaged.sandbox = session.sandbox();
+        self.engaged.mounted = session.mounted_rules();
         self.engaged.holders = stage.holders().or_stronger(session.holders());
+        let mounted = &self.engaged.mounted;
+        let policy = &self.accepted.policy;
+        self.engaged.holders = with_mounts(self.engaged.holders, mounted, policy);
         for secret in session.secrets() {
             self.recorder.hide(secret.expose_secret());
         }
@@ -595,6 +607,21 @@ async fn next_question(mcp: &mut Option<RunMcp>) -> Option<ToolQuestion> {
         Some(mcp) => mcp.question().await,
         None => std::future::pending().await,
     }
+}
+
+/// Raises the holders of lists on files whose every rule has a mount.
+fn with_mounts(mut holders: Holders, mounted: &[Rule], policy: &PolicyEngine) -> Holders {
+    let all_mounted = |list: PolicyList| {
+        let count = policy.patterns(list).len();
+        count > 0 && mounted.iter().filter(|rule| rule.list == list).count() == count
+    };
+    if all_mounted(PolicyList::DenyRead) {
+        holders.reads = Holder::MOUNTED;
+    }
+    if all_mounted(PolicyList::DenyWrite) {
+        holders.writes = Holder::MOUNTED;
+    }
+    holders
 }
 
 async fn until(deadline: Option<Instant>) {

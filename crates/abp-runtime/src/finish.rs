@@ -369,7 +369,12 @@ impl Supervisor {
         let is_staged = self.accepted.plan.order().workspace.mode == WorkspaceMode::Staged;
         // Only a session with processes says whether they reach the host's state.
         let has_processes = self.engaged.state.is_some();
-        (is_staged && has_processes).then(|| SOURCE_NOTE.to_owned())
+        let is_confined = self
+            .engaged
+            .sandbox
+            .as_ref()
+            .is_some_and(|sandbox| !sandbox.layers.is_empty());
+        (is_staged && has_processes && !is_confined).then(|| SOURCE_NOTE.to_owned())
     }
 
     /// Holds the verified changes against the policy, whatever the backend announced. A breach fails the
@@ -454,7 +459,10 @@ impl Supervisor {
         let enforcement = EnforcementReport {
             contained_by: self.engaged.contained_by.map(str::to_owned),
             state: self.engaged.state,
-            ..self.gate.report(&self.engaged.holders)
+            sandbox: self.engaged.sandbox.clone(),
+            ..self
+                .gate
+                .report(&self.engaged.holders, &self.engaged.mounted)
         };
         let recorded = self.recorder.finish().await;
         if let Some(problem) = recorded.problem {

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use abp_core::{AgentEventKind, EnforcedRule, EnforcementReport, PermissionOutcome};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ServerTool;
-use abp_policy::{ApprovedRead, ApprovedWrite, Decision, Holders, PolicyEngine, Rule, Verdict};
+use abp_policy::{
+    ApprovedRead, ApprovedWrite, Decision, Holder, Holders, PolicyEngine, Rule, Verdict,
+};
 
 use serde_json::Value;
 
@@ -169,9 +171,14 @@ impl Gate {
     }
 
     /// How each rule was held, and by whom.
-    pub(crate) fn report(&self, holders: &Holders) -> EnforcementReport {
+    /// `mounted` are the rules that have a mount of their own.
+    pub(crate) fn report(&self, holders: &Holders, mounted: &[Rule]) -> EnforcementReport {
         let rules = self.denied.iter().map(|(rule, denied)| {
-            let holder = holders.of(rule.list);
+            let holder = if mounted.contains(rule) {
+                Holder::MOUNTED
+            } else {
+                holders.of(rule.list)
+            };
             EnforcedRule {
                 list: rule.list.as_str().to_owned(),
                 pattern: rule.pattern.clone(),
@@ -182,8 +189,7 @@ impl Gate {
         });
         EnforcementReport {
             rules: rules.collect(),
-            contained_by: None,
-            state: None,
+            ..EnforcementReport::default()
         }
     }
 

@@ -7,6 +7,7 @@
 mod error;
 mod kernel;
 mod launcher;
+mod machine;
 mod plan;
 mod process;
 pub mod procfs;
@@ -17,8 +18,9 @@ mod wire;
 pub use error::SpawnError;
 pub use kernel::KernelFeatures;
 pub use launcher::run_if_launcher;
+pub use machine::Machine;
 pub use plan::{
-    Engine, EngineChoice, MountKind, Network, SandboxError, SandboxPlan, SandboxRequest,
+    Engine, EngineChoice, MountKind, Network, PROXY_PORT, SandboxError, SandboxPlan, SandboxRequest,
 };
 pub use process::{
     Concealment, Confinement, ContainedProcess, Containment, Exit, Launcher, Pipes, ProcessSpec,

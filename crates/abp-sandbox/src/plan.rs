@@ -26,6 +26,8 @@ use crate::kernel::KernelFeatures;
 use crate::system::SystemLayout;
 use crate::wire;
 
+/// The port of the proxy in a network namespace, where every port is free.
+pub const PROXY_PORT: u16 = 3128;
 /// The default size of each private directory in memory, in bytes.
 const DEFAULT_SCRATCH: u64 = 1 << 30;
 /// The most mounts of a plan. The kernel takes more, but each of them costs time at every start.
@@ -51,6 +53,9 @@ pub struct SandboxRequest {
     pub network: Network,
     /// The size of each private directory in memory, in bytes; `None` is one gibibyte.
     pub scratch_bytes: Option<u64>,
+    /// An empty directory that stands in for `/tmp` and the home directory where there is no root of its
+    /// own; without one, the program can write to its workspace only.
+    pub scratch_dir: Option<PathBuf>,
 }
 
 /// The mechanism that is wanted.
@@ -82,8 +87,8 @@ pub enum Engine {
 pub enum Network {
     /// No way out.
     Closed,
-    /// Only through a listener that the host serves.
-    Proxied,
+    /// Only through the host's proxy at this port of the loopback interface.
+    Proxied(u16),
     /// The network of the machine.
     Open,
 }
@@ -98,6 +103,9 @@ pub struct SandboxPlan {
     #[serde(with = "wire::path")]
     workspace: PathBuf,
     network: Network,
+    /// The version of Landlock's interface; `None` where the kernel has none.
+    landlock: Option<u32>,
+    environment: Vec<(OsString, OsString)>,
 }
 
 /// The content of a path in the new root.
@@ -148,6 +156,12 @@ pub enum SandboxError {
         /// The path.
         path: PathBuf,
     },
+    /// The machine cannot be looked at.
+    #[error("cannot find out which sandbox can be made: {reason}")]
+    Unknown {
+        /// The reason.
+        reason: String,
+    },
     /// There are too many paths.
     #[error("{count} paths need mounts of their own, more than {MAX_MOUNTS}")]
     TooMany {
@@ -196,12 +210,49 @@ impl SandboxPlan {
             let count = mounts.len();
             return Err(SandboxError::TooMany { count });
         }
+        let scratch_dir = request.scratch_dir.as_ref();
+        if let Some(scratch) = scratch_dir.filter(|_| engine == Engine::Landlock) {
+            mounts.insert(scratch.clone(), MountKind::Writable(scratch.clone()));
+        }
         Ok(Self {
             engine,
             mounts,
             workspace,
             network: request.network,
+            landlock: kernel.landlock.as_ref().ok().copied(),
+            environment: environment(engine, request, system),
         })
+    }
+
+    /// The variables that the program needs to find its way, and that win over others.
+    #[must_use]
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.environment
+    }
+
+    /// The version of Landlock's interface that is applied; `None` where it is not.
+    #[must_use]
+    pub const fn landlock(&self) -> Option<u32> {
+        self.landlock
+    }
+
+    /// The layers, all of which are in place before the program's first instruction.
+    #[must_use]
+    pub fn layers(&self) -> Vec<String> {
+        let mut layers: Vec<String> = Vec::new();
+        if self.engine == Engine::Namespaces {
+            let namespaces = ["user", "mount", "pid", "ipc", "uts", "cgroup"];
+            layers.extend(namespaces.map(|kind| format!("{kind} namespace")));
+            if self.network != Network::Open {
+                layers.push("network namespace".to_owned());
+            }
+        }
+        layers.extend(
+            self.landlock
+                .map(|version| format!("landlock abi {version}")),
+        );
+        layers.extend(["seccomp", "no capabilities", "no_new_privs"].map(str::to_owned));
+        layers
     }
 
     /// The mechanism.
@@ -275,11 +326,44 @@ impl fmt::Display for SandboxPlan {
         }
         let network = match self.network {
             Network::Closed => "none",
-            Network::Proxied => "through the egress proxy",
+            Network::Proxied(_) => "through the egress proxy",
             Network::Open => "as the machine",
         };
         writeln!(f, "network  {network}")
     }
+}
+
+fn environment(
+    engine: Engine,
+    request: &SandboxRequest,
+    system: &SystemLayout,
+) -> Vec<(OsString, OsString)> {
+    let mut variables: Vec<(OsString, OsString)> = Vec::new();
+    let mut set = |name: &str, value: OsString| variables.push((name.into(), value));
+    match (engine, &request.scratch_dir) {
+        (Engine::Landlock, Some(scratch)) => {
+            set("HOME", scratch.into());
+            set("TMPDIR", scratch.into());
+        }
+        (Engine::Namespaces, _) | (Engine::Landlock, None) => {
+            if let Some(home) = &system.home {
+                set("HOME", home.into());
+            }
+            set("TMPDIR", "/tmp".into());
+        }
+    }
+    if let Network::Proxied(port) = request.network {
+        let proxy = format!("http://127.0.0.1:{port}");
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+            set(name, proxy.clone().into());
+        }
+        for name in ["NO_PROXY", "no_proxy"] {
+            set(name, "127.0.0.1,localhost".into());
+        }
+        // Node looks at the variables above only when told to.
+        set("NODE_USE_ENV_PROXY", "1".into());
+    }
+    variables
 }
 
 /// The operating system without the machine's own secrets and configuration.

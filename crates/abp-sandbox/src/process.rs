@@ -337,6 +337,9 @@ fn document(spec: &ProcessSpec) -> Result<(LaunchDocument, Option<Concealment>),
     let search = SearchPath::new(&variable, &directory);
     let program = search.find(&spec.program)?;
     env.extend(search.to_variable().map(|path| (search_path, path)));
+    if let Confinement::Sandboxed(plan) = &spec.confinement {
+        env.extend(plan.environment().iter().cloned());
+    }
     env.extend(spec.marks.clone());
     let (confinement, missing) = resolve(&spec.confinement);
     let document = LaunchDocument {
@@ -374,7 +377,8 @@ type Channel = (StdUnixStream, StdUnixStream);
 fn egress_channel(confinement: &Confinement) -> io::Result<Option<Channel>> {
     match confinement {
         Confinement::Sandboxed(plan)
-            if plan.engine() == Engine::Namespaces && plan.network() == Network::Proxied =>
+            if plan.engine() == Engine::Namespaces
+                && matches!(plan.network(), Network::Proxied(_)) =>
         {
             StdUnixStream::pair().map(Some)
         }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_sidecar::SidecarBackend;
-use abp_config::{BackendConfig, Config, EnvValue};
-use abp_host::{Launcher, ResourceLimits, SidecarSpec};
+use abp_config::{BackendConfig, Config, EnvValue, SandboxConfig, SandboxEngine, SandboxNetwork};
+use abp_host::{
+    EngineChoice, Launcher, Machine, Network, PROXY_PORT, ResourceLimits, SandboxSettings,
+    SidecarSpec,
+};
 use abp_integrations::BackendRegistry;
 
 use crate::secrets::secret_values;
@@ -18,15 +21,20 @@ pub struct Place {
     pub program: Option<PathBuf>,
     /// Who starts the sidecars.
     pub launcher: Launcher,
+    /// The machine that their sandboxes are made on.
+    pub machine: Arc<Machine>,
 }
 
 impl Place {
     /// That of the running program, whose `main` begins with [`abp_host::run_if_launcher`].
     #[must_use]
     pub fn of_this_program() -> Self {
+        let launcher = Launcher::this_program();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
         Self {
             program: std::env::current_exe().ok(),
-            launcher: Launcher::this_program(),
+            machine: Arc::new(Machine::new(launcher.clone(), home)),
+            launcher,
         }
     }
 }
@@ -34,18 +42,46 @@ impl Place {
 /// Adds the sidecars that come with ABP, where they are installed, and the configured ones, which
 /// win over others of the same name.
 pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place: &Place) {
+    let sandbox = sandbox_settings(&config.sandbox, place);
+    let mut register = |backend: SidecarBackend| {
+        registry.register(Arc::new(match &sandbox {
+            Some(settings) => backend.in_sandbox(settings.clone()),
+            None => backend,
+        }));
+    };
     for host in crate::built_in_hosts() {
         if let Some(script) = host.find(config, place.program.as_deref()) {
             let mut spec = spec(host.command, config, place);
             spec.args = vec![script.to_string_lossy().into_owned()];
-            registry.register(Arc::new(SidecarBackend::new(host.name, spec, 0)));
+            register(SidecarBackend::new(host.name, spec, 0));
         }
     }
     for (name, backend) in &config.backends {
         if let Some(backend) = configured(name, backend, config, place) {
-            registry.register(Arc::new(backend));
+            register(backend);
         }
     }
+}
+
+/// The settings of sandboxes; `None` where they are switched off.
+fn sandbox_settings(config: &SandboxConfig, place: &Place) -> Option<SandboxSettings> {
+    let engine = match config.engine {
+        SandboxEngine::Auto => EngineChoice::Auto,
+        SandboxEngine::Namespaces => EngineChoice::Namespaces,
+        SandboxEngine::Landlock => EngineChoice::Landlock,
+        SandboxEngine::None => return None,
+    };
+    let network = match config.network {
+        SandboxNetwork::Policy => Network::Proxied(PROXY_PORT),
+        SandboxNetwork::Open => Network::Open,
+    };
+    Some(SandboxSettings {
+        machine: Arc::clone(&place.machine),
+        engine,
+        read_only: config.read_only.clone(),
+        network,
+        scratch_bytes: config.scratch_mb.map(bytes),
+    })
 }
 
 fn configured(

@@ -101,7 +101,7 @@ const CASES: &[Case] = &[
         Some((1, 1, "`mcp.servers.NAME.timeout_secs`")),
     ),
     // Restrictions of no or of another version.
-    ("[sandbox]\n", Some((1, 2, NONE))),
+    ("[isolation]\n", Some((1, 2, NONE))),
     ("sandbx = 'none'\n", Some((1, 1, NONE))),
     ("[budgets.team]\n", Some((1, 2, NONE))),
     ("[limts]\n", Some((1, 2, NONE))),
@@ -178,7 +178,7 @@ fn a_repository_cannot_misspell_its_restrictions_either() {
         "[restrictons]\ndeny_read = ['a']\n",
         "[restrictions]\ndeny_command = ['rm']\n",
         "[restrictions]\ndeny_tokens = ['a']\n",
-        "[sandbox]\n",
+        "[isolation]\n",
         "deny_write = ['a']\n",
     ];
     for text in errors {

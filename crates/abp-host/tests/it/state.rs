@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use abp_core::StateAccess;
-use abp_host::{Containment, Launcher, SidecarClient, SidecarSpec};
+use abp_host::{Confinement, Containment, Launcher, SidecarClient, SidecarSpec};
 use uuid::Uuid;
 
 use crate::support::{order, shell, sidecar};
@@ -41,7 +41,7 @@ impl Home {
 
     fn spec(&self, mut spec: SidecarSpec) -> SidecarSpec {
         spec.directory = self.at("cache/stages/run-1/tree");
-        spec.hidden = vec![self.at("state"), self.at("cache/stages")];
+        spec.confinement = Confinement::Hidden(vec![self.at("state"), self.at("cache/stages")]);
         spec
     }
 
@@ -248,7 +248,7 @@ async fn a_directory_that_cannot_be_hidden_is_said_to_be_reachable() {
     for hidden in [home.at("not-yet"), workspace.clone()] {
         let (spec, _) = shell("hello; run; : > written; final; exit 0");
         let mut spec = home.spec(spec);
-        spec.hidden = vec![home.at("state"), hidden];
+        spec.confinement = Confinement::Hidden(vec![home.at("state"), hidden]);
         assert_eq!(finish(spec).await, StateAccess::Reachable);
         assert!(workspace.join("written").exists());
     }
@@ -264,12 +264,12 @@ async fn nested_directories_are_hidden_and_the_workspace_stays() {
     let script = "hello; run; ls -A state .. ../.. ../../.. > seen; echo x > file; final; exit 0";
     let (spec, _) = shell(script);
     let mut spec = home.spec(spec);
-    spec.hidden = vec![
+    spec.confinement = Confinement::Hidden(vec![
         workspace.join("state"),
         home.at("cache/stages"),
         home.at("cache"),
         home.at("cache/stages/run-1"),
-    ];
+    ]);
     assert_eq!(finish(spec).await, StateAccess::Hidden);
     let seen = fs::read_to_string(workspace.join("seen")).unwrap();
     let expected = "..:\ntree\n\n../..:\nrun-1\n\n../../..:\nstages\n\nstate:\n";
@@ -292,7 +292,7 @@ async fn a_hidden_directory_may_be_named_by_a_link() {
     let mut spec = home.spec(spec);
     let state = home.at("state").display().to_string();
     spec.env.insert("STATE".to_owned(), state);
-    spec.hidden = vec![link];
+    spec.confinement = Confinement::Hidden(vec![link]);
     let seen = spec.directory.join("seen");
     assert_eq!(finish(spec).await, StateAccess::Hidden);
     assert_eq!(fs::read_to_string(seen).unwrap(), "");

@@ -16,25 +16,30 @@ use crate::plan::{Engine, MountKind, Network, SandboxPlan};
 /// The newest version whose rights we know; older kernels have fewer.
 const VERSION: ABI = ABI::V7;
 
-/// Restricts this process and everything it will start to the paths of the plan. `proxy` is the only port
-/// it may connect to where the network is not its own.
+/// Restricts this process and everything it will start to the paths of the plan, and to the port of the
+/// proxy where the network is not its own.
 ///
 /// # Errors
-/// Fails where Landlock is not there or enforces nothing.
-pub(super) fn restrict(plan: &SandboxPlan, proxy: Option<u16>) -> Result<u32, String> {
+/// Fails where Landlock is not there or is less than planned.
+pub(super) fn restrict(plan: &SandboxPlan) -> Result<(), String> {
+    let Some(planned) = plan.landlock() else {
+        return Ok(());
+    };
     let cannot = |error: RulesetError| format!("Landlock: {error}");
     let ruleset = ruleset(plan).map_err(cannot)?;
     let ruleset = grant(ruleset, plan)?;
-    let ruleset = match proxy.filter(|_| restricts_ports(plan)) {
-        Some(port) => ruleset
+    let ruleset = match plan.network() {
+        Network::Proxied(port) if restricts_ports(plan) => ruleset
             .add_rule(NetPort::new(port, AccessNet::ConnectTcp))
             .map_err(cannot)?,
-        None => ruleset,
+        Network::Proxied(_) | Network::Closed | Network::Open => ruleset,
     };
     let status = ruleset.restrict_self().map_err(cannot)?;
     match (status.ruleset, status.landlock) {
         (RulesetStatus::NotEnforced, _) => Err("Landlock enforces nothing here".to_owned()),
-        (_, LandlockStatus::Available { effective_abi, .. }) => Ok(effective_abi as u32),
+        (_, LandlockStatus::Available { effective_abi, .. }) if effective_abi as u32 >= planned => {
+            Ok(())
+        }
         (_, other) => Err(format!("Landlock: {other:?}")),
     }
 }

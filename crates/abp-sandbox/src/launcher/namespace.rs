@@ -83,7 +83,7 @@ fn flags(network: Network) -> CloneFlags {
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
     match network {
-        Network::Closed | Network::Proxied => flags | CloneFlags::CLONE_NEWNET,
+        Network::Closed | Network::Proxied(_) => flags | CloneFlags::CLONE_NEWNET,
         Network::Open => flags,
     }
 }

@@ -23,14 +23,16 @@ const UP: u32 = 1;
 
 /// Raises the loopback interface, and gives the host the listener where the plan has one.
 pub(super) fn settle(plan: &SandboxPlan, channel: Option<impl AsFd>) -> Result<(), String> {
-    if plan.network() == Network::Open {
-        return Ok(());
-    }
+    let port = match plan.network() {
+        Network::Open => return Ok(()),
+        Network::Closed => None,
+        Network::Proxied(port) => Some(port),
+    };
     raise_loopback().map_err(|error| format!("cannot raise the loopback interface: {error}"))?;
-    let Some(channel) = channel else {
+    let (Some(port), Some(channel)) = (port, channel) else {
         return Ok(());
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .map_err(|error| format!("cannot listen in the network namespace: {error}"))?;
     send_descriptors(channel, &[listener.as_fd()])
         .map_err(|error| format!("cannot hand over the listener: {error}"))

@@ -86,7 +86,7 @@ fn try_execute() -> Result<(), String> {
         .map_err(|error| format!("cannot enter {}: {error}", directory.display()))?;
     CloseFdsBuilder::new().cloexecfrom(FIRST_OTHER);
     if let Confinement::Sandboxed(plan) = &document.confinement {
-        landlock::restrict(plan, None)?;
+        landlock::restrict(plan)?;
         // Last, because the steps before use calls that it refuses.
         seccomp::restrict(plan)?;
     }

@@ -24,6 +24,7 @@ pub(crate) fn request(workspace: &Path) -> SandboxRequest {
         read_only: Vec::new(),
         network: Network::Closed,
         scratch_bytes: None,
+        scratch_dir: None,
     }
 }
 

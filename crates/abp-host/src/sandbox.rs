@@ -1,0 +1,188 @@
+//! From an operator's settings and a run's policy to the sandbox of its programs.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use abp_core::SandboxReport;
+use abp_error::{AbpError, ErrorCode};
+use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
+use abp_sandbox::{
+    Engine, EngineChoice, Machine, Network, SandboxError, SandboxPlan, SandboxRequest,
+};
+
+/// An operator's settings for sandboxes.
+#[derive(Debug, Clone)]
+pub struct SandboxSettings {
+    /// The machine, looked at once for all sandboxes of the process.
+    pub machine: Arc<Machine>,
+    /// The mechanism.
+    pub engine: EngineChoice,
+    /// Files and directories that every sandbox may read, besides the system and toolchains.
+    pub read_only: Vec<PathBuf>,
+    /// The network of every sandbox.
+    pub network: Network,
+    /// The size of private directories in memory, in bytes.
+    pub scratch_bytes: Option<u64>,
+}
+
+/// A program to confine, as the operator configured it.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfinedProgram<'a> {
+    /// The program: an absolute path or a bare name.
+    pub command: &'a str,
+    /// Its arguments; files named there belong to its installation.
+    pub args: &'a [String],
+    /// Its `PATH`.
+    pub search_path: &'a OsStr,
+    /// The directory it works in and may write.
+    pub workspace: &'a Path,
+    /// Directories of the host that it must never see.
+    pub hidden: &'a [PathBuf],
+}
+
+/// A sandbox that was planned for a run.
+#[derive(Debug, Clone)]
+pub struct RunSandbox {
+    /// What its program will see and may do.
+    pub plan: SandboxPlan,
+    /// The rules that its mounts hold.
+    pub mounted: Vec<Rule>,
+}
+
+impl SandboxSettings {
+    /// Plans the sandbox of a program under a policy.
+    ///
+    /// # Errors
+    /// Fails where the sandbox cannot be had: the program must not be started without it.
+    pub fn plan(
+        &self,
+        program: &ConfinedProgram<'_>,
+        policy: &PolicyEngine,
+    ) -> Result<RunSandbox, AbpError> {
+        let workspace = program.workspace.canonicalize().map_err(|error| {
+            let message = format!("cannot work in {}", program.workspace.display());
+            AbpError::new(ErrorCode::ExecutionWorkspaceError, message)
+                .with_source(error.to_string())
+        })?;
+        let system = self.machine.system().map_err(|error| refused(&error))?;
+        let mut request = SandboxRequest {
+            engine: self.engine,
+            read_only: self.lent(system, program, &workspace),
+            workspace,
+            protected: Vec::new(),
+            concealed: Vec::new(),
+            network: self.network,
+            scratch_bytes: self.scratch_bytes,
+            scratch_dir: None,
+        };
+        let mounted = protect(&mut request, policy);
+        let plan = self
+            .machine
+            .plan(&request)
+            .map_err(|error| refused(&error))?;
+        let mounted = match plan.engine() {
+            Engine::Namespaces => mounted,
+            // Landlock cannot deny beneath a grant.
+            Engine::Landlock => Vec::new(),
+        };
+        Ok(RunSandbox { plan, mounted })
+    }
+
+    /// The installation of the program and what the operator lends, without the host's own directories.
+    fn lent(
+        &self,
+        system: &abp_sandbox::SystemLayout,
+        program: &ConfinedProgram<'_>,
+        workspace: &Path,
+    ) -> Vec<PathBuf> {
+        let named = std::iter::once(program.command)
+            .chain(program.args.iter().map(String::as_str))
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute() && path.exists());
+        let named: Vec<PathBuf> = named.collect();
+        let resolved = |path: &PathBuf| path.canonicalize().ok();
+        let own: Vec<PathBuf> = program.hidden.iter().filter_map(resolved).collect();
+        let is_own = |path: &Path| {
+            let mut own = own.iter();
+            own.any(|own| own.starts_with(path) || path.starts_with(own))
+        };
+        let found = system.installations(program.search_path, &named);
+        let found = found.into_iter().filter(|path| !is_own(path));
+        // A file whose directory holds the host's own is lent by itself.
+        let files = named
+            .iter()
+            .filter_map(resolved)
+            .filter(|path| path.is_file());
+        found
+            .chain(files)
+            .chain(self.read_only.iter().filter_map(resolved))
+            .filter(|path| !path.starts_with(workspace) && !workspace.starts_with(path))
+            .collect()
+    }
+}
+
+impl RunSandbox {
+    /// The holders of the policy's rules that the sandbox brings, besides single mounts.
+    #[must_use]
+    pub fn holders(&self) -> Holders {
+        let network = match (self.plan.network(), self.plan.engine()) {
+            (Network::Open, _) => Holder::NONE,
+            (Network::Closed, Engine::Namespaces) => Holder::kernel("network namespace"),
+            (Network::Proxied(_), Engine::Namespaces) => {
+                Holder::kernel("network namespace and egress proxy")
+            }
+            // Sockets of local services are files, and those it does not cover.
+            (Network::Closed | Network::Proxied(_), Engine::Landlock) => {
+                Holder::host("landlock and seccomp")
+            }
+        };
+        Holders {
+            network,
+            ..Holders::NONE
+        }
+    }
+
+    /// The sandbox as a receipt tells it.
+    #[must_use]
+    pub fn report(&self) -> SandboxReport {
+        let network = match self.plan.network() {
+            Network::Closed => "closed",
+            Network::Proxied(_) => "proxied",
+            Network::Open => "open",
+        };
+        SandboxReport {
+            engine: self.plan.engine().as_str().to_owned(),
+            layers: self.plan.layers(),
+            network: network.to_owned(),
+        }
+    }
+}
+
+/// Takes the paths that the policy names into the request, where they are there, and says which rules that
+/// holds. A path with a link in it cannot be a mount point that stays.
+fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<Rule> {
+    let mut mounted = Vec::new();
+    for (rule, path) in policy.named_paths() {
+        let path = request.workspace.join(path);
+        if path.canonicalize().ok().as_ref() != Some(&path) {
+            continue;
+        }
+        let paths = match rule.list {
+            PolicyList::DenyRead => &mut request.concealed,
+            PolicyList::DenyWrite => &mut request.protected,
+            PolicyList::AllowedTools
+            | PolicyList::DisallowedTools
+            | PolicyList::AllowNetwork
+            | PolicyList::DenyNetwork
+            | PolicyList::RequireApprovalFor => continue,
+        };
+        paths.push(path);
+        mounted.push(rule);
+    }
+    mounted
+}
+
+fn refused(error: &SandboxError) -> AbpError {
+    AbpError::new(ErrorCode::SandboxUnavailable, error.to_string())
+}

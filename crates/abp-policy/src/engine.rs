@@ -6,7 +6,7 @@ use abp_core::PolicyProfile;
 use abp_glob::{GlobError, GlobList, GlobMatch};
 
 use crate::decision::Subject;
-use crate::network::{NetworkList, Target};
+use crate::network::{NetworkGrant, NetworkList, NetworkListing, NetworkTarget};
 use crate::path::why_not_normal;
 use crate::{ApprovedRead, ApprovedWrite, Decision, PolicyError, PolicyList, Rule, Verdict};
 
@@ -139,7 +139,7 @@ impl PolicyEngine {
     #[must_use]
     pub fn can_reach_network(&self, target: &str) -> Decision {
         let subject = Subject::new("host", target);
-        let target = match Target::parse(target) {
+        let target = match NetworkTarget::parse(target) {
             Ok(target) => target,
             Err(why) => return Decision::refused(&subject, why),
         };
@@ -185,6 +185,32 @@ impl PolicyEngine {
         named
             .filter(|(_, path)| why_not_normal(Path::new(path)).is_none())
             .collect()
+    }
+
+    /// The patterns that name a target, for a proxy that grants nothing which is not listed.
+    ///
+    /// [`Self::can_reach_network`] lets an empty `allow_network` grant everything and asks for one
+    /// pattern only; the way out of a sandbox needs the opposite, and has to know whether a pattern
+    /// was written for an address or a port.
+    #[must_use]
+    pub fn network_listing(&self, target: &NetworkTarget) -> NetworkListing {
+        if let Some(found) = self.deny_network.forbidding(target) {
+            return NetworkListing::Denied(self.written_rule(PolicyList::DenyNetwork, found));
+        }
+        let granting = self.allow_network.all_granting(target);
+        let grants: Vec<NetworkGrant> = granting
+            .map(|(found, names_address, names_port)| NetworkGrant {
+                rule: self.written_rule(PolicyList::AllowNetwork, found),
+                names_address,
+                names_port,
+            })
+            .collect();
+        if grants.is_empty() {
+            let patterns = self.patterns(PolicyList::AllowNetwork).len();
+            NetworkListing::NotListed(Rule::not_listed(PolicyList::AllowNetwork, patterns))
+        } else {
+            NetworkListing::Granted(grants)
+        }
     }
 
     /// The compiled `deny_read` patterns: a staged copy is made without what they match.
@@ -265,7 +291,6 @@ impl PolicyEngine {
         }
     }
 
-    /// Names a rule as the profile writes it; the compiled pattern may be a normalised form.
     fn by_rule(
         &self,
         verdict: Verdict,
@@ -273,13 +298,17 @@ impl PolicyEngine {
         list: PolicyList,
         found: GlobMatch<'_>,
     ) -> Decision {
+        Decision::by_rule(verdict, subject, self.written_rule(list, found))
+    }
+
+    /// The rule as the profile writes it; the compiled pattern may be a normalised form.
+    fn written_rule(&self, list: PolicyList, found: GlobMatch<'_>) -> Rule {
         let written = self.patterns(list).get(found.index).map(String::as_str);
-        let rule = Rule {
+        Rule {
             list,
             pattern: written.unwrap_or(found.pattern).to_owned(),
             index: found.index,
-        };
-        Decision::by_rule(verdict, subject, rule)
+        }
     }
 
     fn not_listed(&self, subject: &Subject<'_>, list: PolicyList) -> Decision {

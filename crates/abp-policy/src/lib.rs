@@ -28,4 +28,5 @@ pub use engine::PolicyEngine;
 pub use error::PolicyError;
 pub use holder::{Holder, Holders, lists_in_use};
 pub use host_files::host_execution_reason;
+pub use network::{NetworkGrant, NetworkListing, NetworkTarget};
 pub use path::{ApprovedRead, ApprovedWrite};

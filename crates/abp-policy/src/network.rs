@@ -9,21 +9,49 @@ use std::path::Path;
 
 use abp_glob::{GlobError, GlobList, GlobMatch};
 
+use crate::Rule;
+
 const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
-/// A host as it is connected to.
+/// A host, and perhaps a port, in the one form that rules are decided on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct NetworkTarget {
     /// Lower case, without a trailing dot; addresses in their shortest form, without brackets.
     host: String,
     port: Option<u16>,
     is_address: bool,
 }
 
-impl Target {
+/// A pattern of `allow_network` that grants a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkGrant {
+    /// The pattern and its place.
+    pub rule: Rule,
+    /// Whether the pattern is written for addresses (`10.0.0.*`, `[::1]`), so that it lists the
+    /// address and does not merely happen to match it, as `*` does.
+    pub names_address: bool,
+    /// Whether the pattern has a port (`host:8080`, `host:*`).
+    pub names_port: bool,
+}
+
+/// The position of a target in the network rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkListing {
+    /// A pattern of `deny_network` names it.
+    Denied(Rule),
+    /// These patterns of `allow_network` grant it, in the order of the list; never empty.
+    Granted(Vec<NetworkGrant>),
+    /// No pattern names it; the rule is the one behind the patterns of `allow_network`.
+    NotListed(Rule),
+}
+
+impl NetworkTarget {
     /// Reads `host`, `host:port`, an address, `[v6]` or `[v6]:port`.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+    ///
+    /// # Errors
+    /// Says why the text is refused: a spelling that two readers could understand differently.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         refuse_odd_bytes(text)?;
         let (host, port) = split_port(text);
         let port = match port {
@@ -37,6 +65,29 @@ impl Target {
             port,
             is_address,
         })
+    }
+
+    /// The host in lower case without a trailing dot, or the address in its shortest form without
+    /// brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, where the text had one.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The address, where the host is one. A mapped IPv6 address is the IPv4 address it reaches.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        if self.is_address {
+            self.host.parse().ok()
+        } else {
+            None
+        }
     }
 
     /// The form that [`NetworkList::full`] is matched on.
@@ -53,30 +104,41 @@ pub(crate) struct NetworkList {
     full: GlobList,
     /// The same patterns without their ports, for targets whose port is not known.
     hosts: GlobList,
-    /// Whether each pattern is made of digits, as those for IPv4 addresses are.
-    for_addresses: Vec<bool>,
+    /// Of each pattern, by its index.
+    traits: Vec<PatternTraits>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct PatternTraits {
+    /// It is an address, or made of digits as globs for IPv4 addresses are.
+    names_address: bool,
+    names_port: bool,
 }
 
 impl NetworkList {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, GlobError> {
         let mut full = Vec::with_capacity(patterns.len());
         let mut hosts = Vec::with_capacity(patterns.len());
-        let mut for_addresses = Vec::with_capacity(patterns.len());
+        let mut traits = Vec::with_capacity(patterns.len());
         for (index, pattern) in patterns.iter().enumerate() {
             let (host, port) = parse_pattern(pattern).map_err(|reason| GlobError::Invalid {
                 index,
                 pattern: pattern.clone(),
                 reason: reason.to_owned(),
             })?;
-            full.push(format!("{host}/{port}"));
-            let digits = host.contains(|byte: char| byte.is_ascii_digit());
-            for_addresses.push(digits && !host.contains(|byte: char| byte.is_ascii_alphabetic()));
+            full.push(format!("{host}/{}", port.as_deref().unwrap_or("*")));
+            let digits = host.contains(|byte: char| byte.is_ascii_digit())
+                && !host.contains(|byte: char| byte.is_ascii_alphabetic());
+            traits.push(PatternTraits {
+                names_address: digits || host.parse::<IpAddr>().is_ok(),
+                names_port: port.is_some(),
+            });
             hosts.push(host);
         }
         Ok(Self {
             full: GlobList::new(&full).map_err(|error| error.as_written(patterns))?,
             hosts: GlobList::new(&hosts).map_err(|error| error.as_written(patterns))?,
-            for_addresses,
+            traits,
         })
     }
 
@@ -85,21 +147,30 @@ impl NetworkList {
     }
 
     /// The first pattern that grants the target. Without a port, only a pattern for all ports does.
+    pub(crate) fn granting(&self, target: &NetworkTarget) -> Option<GlobMatch<'_>> {
+        self.all_granting(target).next().map(|(found, ..)| found)
+    }
+
+    /// Every pattern that grants the target, whether it names addresses and whether it names a port.
     ///
     /// A pattern for addresses grants addresses alone: anybody may own `10.0.0.evil.example`.
-    pub(crate) fn granting(&self, target: &Target) -> Option<GlobMatch<'_>> {
-        let mut matches = self.full.matches(Path::new(&target.with_port()));
-        matches.find(|found| {
-            target.is_address
-                || !self
-                    .for_addresses
-                    .get(found.index)
-                    .is_some_and(|only| *only)
+    pub(crate) fn all_granting(
+        &self,
+        target: &NetworkTarget,
+    ) -> impl Iterator<Item = (GlobMatch<'_>, bool, bool)> {
+        let matches = self.full.matches(Path::new(&target.with_port()));
+        let is_address = target.is_address;
+        matches.filter_map(move |found| {
+            let PatternTraits {
+                names_address,
+                names_port,
+            } = self.traits.get(found.index).copied().unwrap_or_default();
+            (is_address || !names_address).then_some((found, names_address, names_port))
         })
     }
 
     /// The first pattern that forbids the target. Without a port, any port may be meant.
-    pub(crate) fn forbidding(&self, target: &Target) -> Option<GlobMatch<'_>> {
+    pub(crate) fn forbidding(&self, target: &NetworkTarget) -> Option<GlobMatch<'_>> {
         match target.port {
             Some(_) => self.full.first_match(Path::new(&target.with_port())),
             None => self.hosts.first_match(Path::new(&target.host)),
@@ -185,13 +256,14 @@ fn normal_host(host: &str) -> Result<String, &'static str> {
     Ok(name)
 }
 
-/// The host part and the port part of a pattern, `*` where it has no port.
-fn parse_pattern(pattern: &str) -> Result<(String, String), &'static str> {
+/// The host part of a pattern, and its port part where it has one.
+fn parse_pattern(pattern: &str) -> Result<(String, Option<String>), &'static str> {
     refuse_odd_bytes(pattern)?;
     let (host, port) = split_port(pattern);
     let port = match port {
-        None | Some("*") => "*".to_owned(),
-        Some(digits) => parse_port(digits)?.to_string(),
+        None => None,
+        Some("*") => Some("*".to_owned()),
+        Some(digits) => Some(parse_port(digits)?.to_string()),
     };
     let is_glob = host.contains(['*', '?', '[', ']', '{', '}', ',', '\\']);
     let host = if is_glob {

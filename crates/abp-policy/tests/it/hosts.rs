@@ -1,7 +1,7 @@
 //! The borders of what counts as a host, in targets and in patterns.
 
 use abp_core::PolicyProfile;
-use abp_policy::{PolicyEngine, Verdict};
+use abp_policy::{NetworkGrant, NetworkListing, NetworkTarget, PolicyEngine, Verdict};
 
 fn with_denied(pattern: &str) -> Result<PolicyEngine, String> {
     let profile = PolicyProfile {
@@ -124,4 +124,58 @@ fn b12_a_port_is_told_from_an_address() {
         let decision = engine.can_reach_network(odd);
         assert_eq!(decision.verdict, Verdict::Deny, "{odd}: {decision:?}");
     }
+}
+
+/// The way out of a sandbox asks which patterns mean a target: `*` matches an address without being
+/// written for it, and a pattern without a port does not name one.
+#[test]
+fn a_listing_tells_what_its_patterns_name() {
+    let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+    let profile = PolicyProfile {
+        allow_network: owned(&[
+            "*",
+            "10.0.0.*",
+            "[fe80::1]:8080",
+            "a.example:*",
+            "10.1.2.3:80",
+        ]),
+        deny_network: owned(&["bad.example:25"]),
+        ..PolicyProfile::default()
+    };
+    let listed = |engine: &PolicyEngine, text: &str| {
+        let target = NetworkTarget::parse(text).unwrap();
+        match engine.network_listing(&target) {
+            NetworkListing::Denied(rule) => format!("denied by {rule}"),
+            NetworkListing::NotListed(rule) => format!("not listed: {rule}"),
+            NetworkListing::Granted(grants) => {
+                let tell = |grant: &NetworkGrant| {
+                    let address = if grant.names_address { " address" } else { "" };
+                    let port = if grant.names_port { " port" } else { "" };
+                    format!("{}{address}{port}", grant.rule.index)
+                };
+                let told: Vec<String> = grants.iter().map(tell).collect();
+                told.join(", ")
+            }
+        }
+    };
+    let engine = PolicyEngine::new(&profile).unwrap();
+    for (target, expected) in [
+        ("b.example:1", "0"),
+        ("A.example.:1", "0, 3 port"),
+        ("10.0.0.7:1", "0, 1 address"),
+        ("[::ffff:10.0.0.7]:1", "0, 1 address"),
+        ("10.1.2.3:80", "0, 4 address port"),
+        ("10.1.2.3:81", "0"),
+        ("[fe80::1]:8080", "0, 2 address port"),
+        (
+            "bad.example:25",
+            "denied by deny_network[0] \"bad.example:25\"",
+        ),
+        ("bad.example:80", "0"),
+    ] {
+        assert_eq!(listed(&engine, target), expected, "{target}");
+    }
+    let empty = PolicyEngine::default();
+    let not_listed = "not listed: allow_network[0] \"<not listed>\"";
+    assert_eq!(listed(&empty, "a.example:443"), not_listed);
 }

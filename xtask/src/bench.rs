@@ -1,5 +1,6 @@
 //! Benchmarks by name, one module each.
 
+mod egress;
 mod gateway;
 mod growth;
 mod json;
@@ -19,6 +20,10 @@ use crate::output::say;
 
 /// A new benchmark is a module of this one and a line here.
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "egress",
+        run: egress::run,
+    },
     Bench {
         name: "gateway",
         run: gateway::run,

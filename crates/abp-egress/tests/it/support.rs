@@ -201,11 +201,9 @@ pub(crate) fn ok(body: &str) -> Vec<u8> {
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     let length = |head: &str| {
-        let lines = head.lines();
-        let found = lines.filter_map(|line| line.strip_prefix("content-length: "));
-        found
-            .last()
-            .map_or(0, |text| text.parse::<usize>().unwrap())
+        let mut lines = head.lines();
+        let found = lines.find_map(|line| line.strip_prefix("content-length: "));
+        found.map_or(0, |text| text.parse::<usize>().unwrap())
     };
     loop {
         let text = String::from_utf8_lossy(&request).to_ascii_lowercase();

@@ -95,7 +95,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
         .header_read_timeout(limits.head_time)
         .max_headers(limits.head_lines)
         .max_header_size(limits.head_bytes)
-        .max_buf_size(limits.head_bytes.max(8192))
+        .max_buf_size(limits.buffer_bytes())
         .serve_connection(TokioIo::new(scanned), service);
     let served = poll_fn(|context| http.poll_without_shutdown(context)).await;
     let parts = http.into_parts();

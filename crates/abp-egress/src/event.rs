@@ -130,6 +130,8 @@ pub enum EgressRule {
     ServerName {
         /// The objection.
         why: &'static str,
+        /// The server name, if there is one.
+        found: Option<String>,
     },
     /// The tunnel does not carry TLS, and no pattern names its port, or it is 443.
     NotTls,
@@ -166,7 +168,7 @@ impl fmt::Display for EgressRule {
             Self::Route { name } => write!(f, "route {name:?}"),
             Self::TargetSpelling { why }
             | Self::HostHeader { why }
-            | Self::ServerName { why }
+            | Self::ServerName { why, .. }
             | Self::Request { why }
             | Self::Framing { why }
             | Self::RoutePath { why }

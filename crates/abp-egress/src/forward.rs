@@ -45,7 +45,7 @@ pub(crate) async fn forward(
     *outgoing.uri_mut() = uri;
     *outgoing.headers_mut() = head.headers;
     let mut client = http1::Builder::new();
-    client.max_headers(limits.head_lines);
+    client.max_buf_size(limits.buffer_bytes());
     let Ok((mut sender, connection)) = client.handshake(TokioIo::new(server)).await else {
         return broken(draft);
     };

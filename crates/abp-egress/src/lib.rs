@@ -40,7 +40,7 @@ pub use event::{
     EgressEvent, EgressEvents, EgressKind, EgressOutcome, EgressReport, EgressRule, EgressVerdict,
 };
 pub use limits::EgressLimits;
-pub use proxy::{EgressOptions, EgressProxy};
+pub use proxy::{EgressError, EgressOptions, EgressProxy};
 pub use resolve::Resolver;
 pub use route::{Route, RouteCredential, RouteError};
 pub use rules::EgressRules;

@@ -9,7 +9,7 @@ pub struct EgressLimits {
     pub connections: usize,
     /// Names that are resolved at once.
     pub lookups: usize,
-    /// Bytes of a request head; at least 8,192.
+    /// Bytes of a request or response head; at least 8,192. Bodies are buffered up to the same size.
     pub head_bytes: usize,
     /// Header lines of a request.
     pub head_lines: usize,
@@ -30,6 +30,13 @@ pub struct EgressLimits {
     pub close_grace: Duration,
     /// Events that wait to be read.
     pub events: usize,
+}
+
+impl EgressLimits {
+    /// The buffer of one direction of an HTTP connection; hyper takes no smaller one.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.head_bytes.max(8192)
+    }
 }
 
 impl Default for EgressLimits {

@@ -25,6 +25,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for aborted tasks to be gone.
 const ABORT_TIME: Duration = Duration::from_secs(2);
 
+/// A proxy that cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EgressError {
+    /// The listener cannot be used.
+    #[error("the listener of the egress proxy cannot be used")]
+    Listener(#[from] io::Error),
+    /// A route cannot be served.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+}
+
 /// The settings of a proxy.
 #[derive(Debug)]
 pub struct EgressOptions {
@@ -71,13 +83,12 @@ impl EgressProxy {
     pub fn start(
         listener: std::net::TcpListener,
         options: EgressOptions,
-    ) -> io::Result<(Self, EgressEvents)> {
+    ) -> Result<(Self, EgressEvents), EgressError> {
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let listener = TcpListener::from_std(listener)?;
         let limits = options.limits;
-        let invalid = |error: RouteError| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let routes = Routes::new(options.routes, options.route_roots, &limits).map_err(invalid)?;
+        let routes = Routes::new(options.routes, options.route_roots, &limits)?;
         let (sink, events) = EventSink::new(limits.events);
         let shared = Arc::new(Shared {
             dialer: Dialer::new(options.rules, options.resolver, limits),

@@ -268,6 +268,7 @@ impl Routes {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE)
             .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(limits.buffer_bytes())
             .build(connector);
         Ok(Self { by_name, client })
     }

@@ -77,7 +77,7 @@ impl Tunnel {
                     return self.judge_plain();
                 }
                 match hello.read(sent.get(judged..).unwrap_or_default()) {
-                    Hello::Complete(name) => return self.judge_name(name.as_deref()),
+                    Hello::Complete(name) => return self.judge_name(name),
                     Hello::Invalid => return Opening::Denied(EgressRule::ClientHello),
                     Hello::Partial if sent.len() >= limits.hello_bytes => {
                         return Opening::Denied(EgressRule::ClientHello);
@@ -124,15 +124,15 @@ impl Tunnel {
 
     /// A host name must be in the ClientHello, because it is what a server with many names goes by. An
     /// address cannot be in it, so a tunnel to an address must not name anything.
-    fn judge_name(&self, name: Option<&str>) -> Opening {
-        let why = match (name, self.target.address()) {
+    fn judge_name(&self, found: Option<String>) -> Opening {
+        let why = match (found.as_deref(), self.target.address()) {
             (None, Some(_)) => return Opening::Tls,
             (Some(name), None) if name == self.target.host() => return Opening::Tls,
             (Some(_), None) => "the TLS server name is not the host of the CONNECT request",
             (None, None) => "the TLS ClientHello has no server name",
             (Some(_), Some(_)) => "the TLS ClientHello to an address has a server name",
         };
-        Opening::Denied(EgressRule::ServerName { why })
+        Opening::Denied(EgressRule::ServerName { why, found })
     }
 
     async fn deny(mut self, mut client: TcpStream, rule: EgressRule) {

@@ -171,6 +171,9 @@ async fn the_server_name_must_be_the_host() {
         assert_eq!(event.verdict, EgressVerdict::Denied);
         assert!(event.rule.to_string().contains(rule), "{event:?}");
         assert_eq!((event.bytes_up, event.bytes_down), (0, 0));
+        let found = serde_json::to_value(&event.rule).unwrap()["found"].clone();
+        let sent = (sends_name && !name.starts_with("127")).then_some(name);
+        assert_eq!(found.as_str(), sent);
     }
     assert_eq!(handshakes.load(Ordering::SeqCst), 0);
 }

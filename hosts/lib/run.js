@@ -12,6 +12,7 @@ const HOST_ONLY_KINDS = new Set([
   'permission_requested',
   'permission_resolved',
   'adapted',
+  'network_connection',
 ]);
 /** The lines around the instructions that ABP puts at the end of a task. */
 const INSTRUCTIONS_BEGIN = '<abp-instructions>';

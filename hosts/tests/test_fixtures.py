@@ -21,6 +21,7 @@ HOSTS_OWN = (
     "permission_requested",
     "permission_resolved",
     "adapted",
+    "network_connection",
 )
 
 

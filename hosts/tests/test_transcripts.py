@@ -52,6 +52,7 @@ class Transcripts(unittest.TestCase):
             "permission_requested",
             "permission_resolved",
             "adapted",
+            "network_connection",
         }
         self.assertEqual(kinds, shown - {"vendor_heartbeat"} | hosts_own)
         self.assertFalse(shown & hosts_own)

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use abp_core::{
-    ArtifactRef, BackendIdentity, CapabilityManifest, RunExchange, SandboxReport, StateAccess,
+    ArtifactRef, BackendIdentity, CapabilityManifest, PolicyProfile, RunExchange, SandboxReport,
+    StateAccess, WorkspaceMode,
 };
 use abp_error::AbpError;
+use abp_glob::named_path;
 use abp_plan::{ConfirmedPlan, ModelOffer};
-use abp_policy::{Holders, PolicyEngine, Rule};
+use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
@@ -96,6 +98,9 @@ pub struct BackendDescriptor {
     pub manifest: Option<CapabilityManifest>,
     /// The expected holders of a policy's rules, before the backend is opened.
     pub holders: Holders,
+    /// Whether its processes run in a sandbox where a mount holds each path that a rule names and that is
+    /// there.
+    pub mounts: bool,
     /// Whether the host itself reads the usage from a model API's answers; otherwise it is a claim.
     pub measures_usage: bool,
     /// The operator's preference among backends; higher is better.
@@ -104,6 +109,48 @@ pub struct BackendDescriptor {
     pub is_demonstration: bool,
     /// The model API behind it; `None` for agents.
     pub model: Option<ModelOffer>,
+}
+
+impl BackendDescriptor {
+    /// The expected holder of a rule in a workspace of this mode, before the backend is opened.
+    #[must_use]
+    pub fn holder(&self, list: PolicyList, pattern: &str, mode: WorkspaceMode) -> Holder {
+        let is_on_files = match (list, mode) {
+            (PolicyList::DenyWrite, _) | (PolicyList::DenyRead, WorkspaceMode::PassThrough) => true,
+            // What may not be read is not in a stage.
+            (PolicyList::DenyRead, WorkspaceMode::Staged)
+            | (
+                PolicyList::AllowedTools
+                | PolicyList::DisallowedTools
+                | PolicyList::AllowNetwork
+                | PolicyList::DenyNetwork
+                | PolicyList::RequireApprovalFor,
+                _,
+            ) => false,
+        };
+        if self.mounts && is_on_files && named_path(pattern).is_some() {
+            return Holder::kernel("mount namespace where the path exists");
+        }
+        self.holders
+            .or_stronger(Holders::of_workspace(mode))
+            .of(list)
+    }
+
+    /// The expected holders of a policy's lists, each as strong as its weakest rule.
+    #[must_use]
+    pub fn expected_holders(&self, policy: &PolicyProfile, mode: WorkspaceMode) -> Holders {
+        let weakest = |list: PolicyList| {
+            let patterns = list.patterns(policy).iter();
+            let holders = patterns.map(|pattern| self.holder(list, pattern, mode));
+            holders.min_by_key(|holder| holder.level)
+        };
+        let general = self.holders.or_stronger(Holders::of_workspace(mode));
+        Holders {
+            reads: weakest(PolicyList::DenyRead).unwrap_or(general.reads),
+            writes: weakest(PolicyList::DenyWrite).unwrap_or(general.writes),
+            ..general
+        }
+    }
 }
 
 /// What a backend is told when it is opened.
@@ -119,6 +166,9 @@ pub struct OpenSpec {
     pub policy: PolicyEngine,
     /// Directories of the host that no process of the run may see: the state, and other stages.
     pub hidden: Vec<PathBuf>,
+    /// The directory that the workspace was copied from; `None` in place. It has what a policy kept out of
+    /// the copy, so a sandbox does not lend it.
+    pub source: Option<PathBuf>,
 }
 
 /// How a session ended, in its own words. The host judges the outcome itself.

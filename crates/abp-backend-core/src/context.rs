@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use abp_core::{AgentEventKind, CancelReason, WorkOrder};
 use abp_plan::{ConfirmedPlan, Payload};
+use abp_policy::Rule;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -51,6 +52,27 @@ pub enum HostRequest {
         /// What came of it.
         reply: oneshot::Sender<Result<ToolOutput, ToolError>>,
     },
+    /// The host's own proxy carried or refused a connection of the backend's processes.
+    Connection(ObservedConnection),
+}
+
+/// A connection that the host's own proxy carried or refused. A backend's processes cannot make one up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedConnection {
+    /// The host as it was asked for.
+    pub host: String,
+    /// The port, where one was named.
+    pub port: Option<u16>,
+    /// The rule of the policy that refused it, where one did.
+    pub refused_by: Option<Rule>,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// The rule behind it, in words.
+    pub rule: String,
+    /// Bytes sent.
+    pub bytes_up: u64,
+    /// Bytes received.
+    pub bytes_down: u64,
 }
 
 /// Something that happened.
@@ -194,6 +216,12 @@ impl RunContext {
     pub async fn use_tool(&self, invocation: ToolInvocation) -> Result<ToolOutput, ToolError> {
         self.ask(|reply| HostRequest::Tool { invocation, reply })
             .await?
+    }
+
+    /// Tells the host of a connection that its proxy carried or refused. After the end of the run nobody
+    /// listens.
+    pub async fn observe_connection(&self, connection: ObservedConnection) {
+        drop(self.host.send(HostRequest::Connection(connection)).await);
     }
 
     /// Waits until the host wants the run to end.

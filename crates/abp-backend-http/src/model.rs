@@ -90,6 +90,7 @@ impl ModelBackend {
                 name: format!("upstream:{}", known.name),
                 manifest: Some(manifest(&*upstream, abilities, None)),
                 holders: holders(network),
+                mounts: false,
                 measures_usage: true,
                 priority,
                 is_demonstration: known.is_demonstration,

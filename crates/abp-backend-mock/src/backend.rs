@@ -45,6 +45,7 @@ impl MockBackend {
                 // It has no hands but the host's tools, which ask the policy first.
                 holders: Holders::HOST_TOOLS,
                 // It is part of the host, and counts itself.
+                mounts: false,
                 measures_usage: true,
                 priority: script.priority,
                 is_demonstration: script.is_demonstration,

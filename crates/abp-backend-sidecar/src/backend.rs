@@ -1,13 +1,15 @@
 //! Opening a sidecar.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
-    ConfinedProgram, Confinement, Network, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
+    ConfinedProgram, Confinement, EngineChoice, Network, RunSandbox, SandboxSettings,
+    SidecarClient, SidecarSpec,
 };
 use abp_policy::{Holder, Holders};
 
@@ -38,6 +40,7 @@ impl SidecarBackend {
                 manifest: None,
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
+                mounts: false,
                 measures_usage: false,
                 priority,
                 is_demonstration: false,
@@ -61,8 +64,7 @@ impl SidecarBackend {
     /// Runs every sidecar in a sandbox of its own.
     #[must_use]
     pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
-        // Whether a path that a rule names is there is known when the workspace is.
-        self.descriptor.holders.writes = Holder::kernel("mount namespace where the path exists");
+        self.descriptor.mounts = settings.engine != EngineChoice::Landlock;
         self.descriptor.holders.network = match settings.network {
             Network::Open => Holder::NONE,
             Network::Closed | Network::Proxied(_) => {
@@ -96,6 +98,7 @@ impl SidecarBackend {
         };
         let sidecar = SidecarSpec {
             directory: spec.workspace_root,
+            egress: Some(spec.policy),
             confinement,
             ..self.spec.clone()
         };
@@ -127,12 +130,14 @@ impl SidecarBackend {
         };
         let own = self.spec.env.get("PATH").map(OsString::from);
         let search_path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        let own = spec.hidden.iter().chain(&spec.source);
+        let own: Vec<PathBuf> = own.cloned().collect();
         let program = ConfinedProgram {
             command: &self.spec.command,
             args: &self.spec.args,
             search_path: &search_path,
             workspace: &spec.workspace_root,
-            hidden: &spec.hidden,
+            hidden: &own,
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

@@ -6,6 +6,7 @@
 
 mod backend;
 mod breaker;
+mod connections;
 mod delivery;
 mod quota;
 mod secrets;

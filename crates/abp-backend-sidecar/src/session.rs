@@ -9,7 +9,8 @@ use abp_core::{
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
-    Claim, Containment, Exit, RunEnded, RunSandbox, SidecarClient, SidecarRun, with_process_end,
+    Claim, Containment, Egress, Exit, RunEnded, RunSandbox, SidecarClient, SidecarRun,
+    with_process_end,
 };
 use abp_plan::ConfirmedPlan;
 use abp_policy::{Holders, Rule};
@@ -18,6 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::connections::Connections;
 use crate::delivery::{check_deliverable, conversation_of, deliver_emulations, set_own};
 use crate::quota::outgrown;
 use crate::secrets::Secrets;
@@ -48,11 +50,13 @@ impl SidecarSession {
         Ok(())
     }
 
-    fn start(self, context: &RunContext) -> Result<SidecarRun, AbpError> {
+    fn start(mut self, context: &RunContext) -> Result<(SidecarRun, Option<Egress>), AbpError> {
         self.check_mode(context.order())?;
-        let order = order_for(context)?;
+        let egress = self.client.take_egress();
+        let order = order_for(context, egress.as_ref())?;
         let run = self.client.run(self.run_id, &order);
-        run.map_err(|error| internal(&error))
+        run.map(|run| (run, egress))
+            .map_err(|error| internal(&error))
     }
 
     /// Keeps the secrets of the run, besides those of the configuration, out of the log and of errors.
@@ -128,7 +132,7 @@ impl Session for SidecarSession {
             self.hide_secrets(&context);
             let secrets = self.secrets.clone();
             let end = match self.start(&context) {
-                Ok(run) => follow(run, &context, max_workspace).await,
+                Ok((run, egress)) => follow(run, egress, &context, max_workspace).await,
                 Err(error) => RunEnd::failed(error),
             };
             RunEnd {
@@ -141,7 +145,7 @@ impl Session for SidecarSession {
 
 /// The order as the sidecar gets it: it works in the prepared workspace, on the plan's payload, has
 /// ABP's instructions in its task, and is told where its MCP servers are.
-fn order_for(context: &RunContext) -> Result<WorkOrder, AbpError> {
+fn order_for(context: &RunContext, egress: Option<&Egress>) -> Result<WorkOrder, AbpError> {
     let mut order = context.order().clone();
     let applied = &context.plan().report().emulation.applied;
     let conversation = conversation_of(context.payload());
@@ -155,6 +159,13 @@ fn order_for(context: &RunContext) -> Result<WorkOrder, AbpError> {
     if let Some(McpAccess { url, key }) = context.mcp() {
         let authorization = format!("Bearer {}", key.expose_secret());
         let headers = json!({ "authorization": authorization });
+        // The host's own address is not there in a network namespace.
+        let url = match egress {
+            Some(egress) => egress
+                .add_route("mcp", url)
+                .map_err(|error| internal(&error))?,
+            None => url.clone(),
+        };
         let access = json!({ "url": url, "headers": headers });
         set_own(&mut order.config, "mcp", access);
     }
@@ -162,7 +173,13 @@ fn order_for(context: &RunContext) -> Result<WorkOrder, AbpError> {
 }
 
 /// Hands on what the sidecar says happened, until it ended.
-async fn follow(mut run: SidecarRun, context: &RunContext, max_workspace: Option<u64>) -> RunEnd {
+async fn follow(
+    mut run: SidecarRun,
+    egress: Option<Egress>,
+    context: &RunContext,
+    max_workspace: Option<u64>,
+) -> RunEnd {
+    let mut connections = Connections::new(egress);
     let cancel = run.cancel_token();
     let mut outgrown = pin!(outgrown(context.workspace_root(), max_workspace));
     let mut stopped = false;
@@ -177,8 +194,13 @@ async fn follow(mut run: SidecarRun, context: &RunContext, max_workspace: Option
             }
             // Nothing it still says can make up for a full disk: it ends without being asked.
             error = &mut outgrown => {
+                connections.finish(context).await;
                 let RunEnded { exit, stderr_tail, .. } = run.stop().await;
                 return RunEnd::failed(with_process_end(error, exit, &stderr_tail));
+            }
+            report = connections.next() => {
+                connections.tell(report, context).await;
+                continue;
             }
             events = run.next_events() => events,
         };
@@ -202,7 +224,9 @@ async fn follow(mut run: SidecarRun, context: &RunContext, max_workspace: Option
             stopped = true;
         }
     }
-    conclude(run.finish().await, usage, context).await
+    let ended = run.finish().await;
+    connections.finish(context).await;
+    conclude(ended, usage, context).await
 }
 
 fn is_usage(kind: &&AgentEventKind) -> bool {

@@ -186,6 +186,24 @@ fn describe(kind: &AgentEventKind) -> Option<String> {
             } = adaptation;
             dim(&format!("adapted {event}: {from} → {to} ({reason})"))
         }
+        AgentEventKind::NetworkConnection {
+            host,
+            allowed: false,
+            rule,
+            ..
+        } => format!(
+            "  {BAD}refused{BAD:#} connection to {} ({})",
+            one_line(host),
+            one_line(rule)
+        ),
+        AgentEventKind::NetworkConnection {
+            host,
+            bytes_up,
+            bytes_down,
+            ..
+        } => dim(&format!(
+            "connected to {host} ({bytes_up} bytes sent, {bytes_down} received)"
+        )),
         AgentEventKind::Opaque(event) => dim(&format!("{} (unknown to this version)", event.kind)),
         _ => return None,
     };

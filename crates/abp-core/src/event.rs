@@ -201,6 +201,23 @@ pub enum AgentEventKind {
         /// What was changed, and why.
         adaptation: Adaptation,
     },
+    /// A process of the run connected to the network through the host's proxy, or was refused. It is told
+    /// when the connection ended.
+    NetworkConnection {
+        /// The host as it was asked for.
+        host: String,
+        /// The port, where one was named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        /// Whether the connection was allowed.
+        allowed: bool,
+        /// The rule behind it.
+        rule: String,
+        /// Bytes sent.
+        bytes_up: u64,
+        /// Bytes received.
+        bytes_down: u64,
+    },
     /// An event of a kind this version does not know.
     #[serde(skip)]
     Opaque(OpaqueEvent),
@@ -215,7 +232,8 @@ impl AgentEventKind {
             | Self::RunCompleted { .. }
             | Self::PermissionRequested { .. }
             | Self::PermissionResolved { .. }
-            | Self::Adapted { .. } => true,
+            | Self::Adapted { .. }
+            | Self::NetworkConnection { .. } => true,
             Self::AssistantDelta { .. }
             | Self::AssistantMessage { .. }
             | Self::ThinkingDelta { .. }
@@ -252,6 +270,7 @@ impl AgentEventKind {
         "session_started",
         "content_block",
         "adapted",
+        "network_connection",
     ];
 
     /// The wire name of the kind.
@@ -276,6 +295,7 @@ impl AgentEventKind {
             Self::SessionStarted { .. } => "session_started",
             Self::ContentBlock { .. } => "content_block",
             Self::Adapted { .. } => "adapted",
+            Self::NetworkConnection { .. } => "network_connection",
             Self::Opaque(event) => &event.kind,
         }
     }

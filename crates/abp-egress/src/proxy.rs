@@ -69,6 +69,7 @@ impl EgressOptions {
 /// A running proxy. It ends when it is closed or dropped, and all of its connections with it.
 #[derive(Debug)]
 pub struct EgressProxy {
+    shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     grace: Duration,
@@ -99,11 +100,20 @@ impl EgressProxy {
         });
         let (stop, stopped) = watch::channel(false);
         let proxy = Self {
+            shared: Arc::clone(&shared),
             stop,
             task: tokio::spawn(accept(listener, shared, stopped)),
             grace: limits.close_grace,
         };
         Ok((proxy, events))
+    }
+
+    /// Adds a route to a listener of this machine.
+    ///
+    /// # Errors
+    /// Fails where its name is taken or it leads elsewhere.
+    pub fn add_route(&self, route: Route) -> Result<(), EgressError> {
+        Ok(self.shared.routes.add_local(route)?)
     }
 
     /// Accepts nothing more, lets open connections end within the grace time, and ends the rest. Their

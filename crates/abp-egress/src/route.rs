@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -225,8 +225,16 @@ fn is_loopback(url: &Url) -> bool {
 /// The routes of a proxy and the client that all of them share.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    by_name: BTreeMap<String, Route>,
+    by_name: RwLock<BTreeMap<String, Arc<Route>>>,
     client: Client<HttpsConnector<HttpConnector>, UploadBody>,
+}
+
+fn insert(by_name: &mut BTreeMap<String, Arc<Route>>, route: Route) -> Result<(), RouteError> {
+    if by_name.contains_key(&route.name) {
+        return Err(RouteError::SameName(route.name));
+    }
+    by_name.insert(route.name.clone(), Arc::new(route));
+    Ok(())
 }
 
 /// A request to a route, without the name.
@@ -252,9 +260,7 @@ impl Routes {
         };
         let mut by_name = BTreeMap::new();
         for route in routes {
-            if let Some(other) = by_name.insert(route.name.clone(), route) {
-                return Err(RouteError::SameName(other.name));
-            }
+            insert(&mut by_name, route)?;
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -270,7 +276,26 @@ impl Routes {
             .pool_timer(TokioTimer::new())
             .http1_max_buf_size(limits.buffer_bytes())
             .build(connector);
+        let by_name = RwLock::new(by_name);
         Ok(Self { by_name, client })
+    }
+
+    /// Adds a route to a listener of this machine. Others need certificates, which are read at the start.
+    pub(crate) fn add_local(&self, route: Route) -> Result<(), RouteError> {
+        if route.scheme != Scheme::HTTP {
+            let why = "only routes to this machine can be added later";
+            return Err(RouteError::Base {
+                name: route.name,
+                why,
+            });
+        }
+        let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
+        insert(&mut by_name, route)
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Route>> {
+        let by_name = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        by_name.get(name).cloned()
     }
 
     /// Sends a request to its route's target. Redirections are passed on, not followed.
@@ -282,7 +307,7 @@ impl Routes {
         watch: Arc<HeadWatch>,
         limits: &EgressLimits,
     ) -> Result<Response<ProxyBody>, (Failure, EventDraft)> {
-        let Some(route) = self.by_name.get(name) else {
+        let Some(route) = self.find(name) else {
             return Err((Failure::Denied(EgressRule::NoRoute), draft));
         };
         draft.set_target(&route.host, Some(route.port));

@@ -22,4 +22,4 @@ pub use limits::{
     MAX_ALTERNATES, MAX_BRACE_DEPTH, MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_STARS,
     MAX_WILDCARD_BYTES, check_limits,
 };
-pub use list::{GlobList, GlobMatch};
+pub use list::{GlobList, GlobMatch, named_path};

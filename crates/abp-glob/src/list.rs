@@ -114,14 +114,12 @@ impl GlobList {
             .any(|prefix| prefix.starts_with(&directory) || directory.starts_with(prefix))
     }
 
-    /// The patterns that name one path, and everything beneath it, with that path: `secrets`,
-    /// `./secrets/` and `secrets/**` do, `*.pem` does not.
+    /// The patterns that name one path, each with that path: see [`named_path`].
     pub fn named_paths(&self) -> impl Iterator<Item = (GlobMatch<'_>, String)> {
         let patterns = self.patterns.iter().enumerate();
         patterns.filter_map(|(index, pattern)| {
-            let path = relative(pattern.strip_suffix("/**").unwrap_or(pattern));
-            let is_literal = !path.is_empty() && literal_prefix(&path) == path;
-            is_literal.then_some((GlobMatch { index, pattern }, path))
+            let path = named_path(pattern)?;
+            Some((GlobMatch { index, pattern }, path))
         })
     }
 
@@ -136,6 +134,15 @@ impl GlobList {
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
+}
+
+/// The path that a pattern for paths names, with everything beneath it: `secrets`, `./secrets/` and
+/// `secrets/**` name `secrets`, `*.pem` names none.
+#[must_use]
+pub fn named_path(pattern: &str) -> Option<String> {
+    let path = relative(pattern.strip_suffix("/**").unwrap_or(pattern));
+    let is_literal = !path.is_empty() && literal_prefix(&path) == path;
+    is_literal.then_some(path)
 }
 
 /// An empty choice means nothing, as in a shell: `.env{,.local}` also matches `.env`. By itself the
@@ -215,6 +222,23 @@ mod tests {
         check("**/.env", "a/b/.env/c", true);
         check("{a,b}", "b/c", true);
         check("a/**", "a", false);
+    }
+
+    #[test]
+    fn a_pattern_without_wildcards_names_a_path() {
+        let named = ["secrets", "./secrets", "/secrets/", "secrets/**"];
+        for pattern in named {
+            assert_eq!(named_path(pattern).as_deref(), Some("secrets"), "{pattern}");
+            let found = paths(pattern).expect("pattern");
+            let found: Vec<_> = found.named_paths().map(|(_, path)| path).collect();
+            assert_eq!(found, ["secrets"]);
+        }
+        let others = [
+            "*", "**", "/**", ".", "/", "a*", "a/*", "a/**/b", "[a]", "{a,b}", "a\\b",
+        ];
+        for pattern in others {
+            assert_eq!(named_path(pattern), None, "{pattern}");
+        }
     }
 
     #[test]

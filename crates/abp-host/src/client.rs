@@ -4,7 +4,7 @@ use abp_core::{
     BackendIdentity, CONTRACT_VERSION, CapabilityManifest, ExecutionMode, StateAccess, WorkOrder,
 };
 use abp_protocol::is_compatible_version;
-use abp_sandbox::{Concealment, ContainedProcess, Containment, ProcessSpec};
+use abp_sandbox::{Concealment, ContainedProcess, Containment, ProcessSpec, SpawnError};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::environment::environment;
 use crate::records::Record;
-use crate::{HostError, SidecarFailure, SidecarRun, SidecarSpec};
+use crate::{Egress, HostError, SidecarFailure, SidecarRun, SidecarSpec};
 
 /// A sidecar that said hello. Dropping it ends the sidecar.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct SidecarClient {
     client: sidecar_kit::SidecarClient,
     greeting: Greeting,
     record: Record,
+    egress: Option<Egress>,
 }
 
 /// What a sidecar says of itself.
@@ -49,9 +50,15 @@ impl SidecarClient {
             launcher: spec.launcher,
             limits: spec.limits,
         };
-        let connection = Connection::spawn(&process)
+        let mut connection = Connection::spawn(&process)
             .await
             .map_err(|error| failed(error.into()))?;
+        let egress = connection.take_egress();
+        let egress = egress.map(|listener| Egress::start(listener, spec.egress));
+        let egress = egress.transpose().map_err(|error| {
+            let problem = format!("the way out of its sandbox cannot be served: {error}");
+            failed(SpawnError::Program(problem).into())
+        })?;
         let exposed = spec.secrets.iter().map(SecretString::expose_secret);
         let connection = connection.hiding(exposed.map(ToOwned::to_owned));
         if let Some(Concealment::Exposed(reason)) =
@@ -79,6 +86,7 @@ impl SidecarClient {
                 client,
                 greeting,
                 record,
+                egress,
             }),
             Err(error) => {
                 let report = client.close().await;
@@ -129,6 +137,11 @@ impl SidecarClient {
             Concealment::Concealed => None,
             Concealment::Exposed(reason) => Some(reason),
         }
+    }
+
+    /// The way out of its sandbox, where that has one.
+    pub fn take_egress(&mut self) -> Option<Egress> {
+        self.egress.take()
     }
 
     /// Keeps this out of the log and of what is kept of its standard error.

@@ -10,12 +10,13 @@ use serde_json::Value;
 use crate::HostError;
 
 /// The kinds that are the host's own statements, however incomplete a sidecar sends them.
-const HOST_ONLY: [&str; 5] = [
+const HOST_ONLY: [&str; 6] = [
     "run_started",
     "run_completed",
     "permission_requested",
     "permission_resolved",
     "adapted",
+    "network_connection",
 ];
 /// The longest name or id.
 const MAX_NAME: usize = 256;

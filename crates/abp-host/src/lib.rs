@@ -8,6 +8,7 @@
 //! `sidecar-kit` knows the protocol's shape; this crate knows what the messages mean.
 
 mod client;
+mod egress;
 mod environment;
 mod error;
 mod event;
@@ -16,11 +17,13 @@ mod run;
 mod sandbox;
 mod spec;
 
+pub use abp_egress::{EgressEvent, EgressReport, EgressRule, EgressVerdict};
 pub use abp_sandbox::{
     Confinement, Containment, EngineChoice, Exit, Launcher, Machine, Network, PROXY_PORT,
     ProgramError, ResourceLimits, SearchPath, run_if_launcher,
 };
 pub use client::SidecarClient;
+pub use egress::Egress;
 pub use environment::SIDECAR_ID;
 pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, SidecarRun};

@@ -37,7 +37,7 @@ pub struct ConfinedProgram<'a> {
     pub search_path: &'a OsStr,
     /// The directory it works in and may write.
     pub workspace: &'a Path,
-    /// Directories of the host that it must never see.
+    /// Directories of which nothing is lent but files that the command names.
     pub hidden: &'a [PathBuf],
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use abp_policy::PolicyEngine;
 use abp_sandbox::{Confinement, Launcher, ResourceLimits};
 use secrecy::SecretString;
 use sidecar_kit::DEFAULT_MAX_LINE;
@@ -25,6 +26,8 @@ pub struct SidecarSpec {
     pub directory: PathBuf,
     /// What its processes may see and do.
     pub confinement: Confinement,
+    /// The network rules for a sandbox with a proxy; without them nothing is reached.
+    pub egress: Option<PolicyEngine>,
     /// The program that starts it and ends it.
     pub launcher: Launcher,
     /// How long things may take.
@@ -47,6 +50,7 @@ impl SidecarSpec {
             secrets: Vec::new(),
             directory: directory.into(),
             confinement: Confinement::Hidden(Vec::new()),
+            egress: None,
             launcher: Launcher::this_program(),
             timing: Timing::default(),
             limits: ResourceLimits::default(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use abp_backend_core::{Backend, BackendDescriptor};
 use abp_backend_mock::MockBackend;
+use abp_core::WorkOrder;
 use abp_plan::Candidate;
-use abp_policy::Holders;
 
 /// Backends by name.
 #[derive(Debug, Clone, Default)]
@@ -51,16 +51,16 @@ impl BackendRegistry {
         self.backends.values().map(|backend| backend.descriptor())
     }
 
-    /// Every backend as a candidate for a run that asks for `model`. `held` is what the host itself holds of a policy,
-    /// whichever backend is chosen.
+    /// Every backend as a candidate for an order.
     #[must_use]
-    pub fn candidates(&self, held: Holders, model: Option<&str>) -> Vec<Candidate> {
+    pub fn candidates(&self, order: &WorkOrder) -> Vec<Candidate> {
+        let model = order.config.model.as_deref();
         let candidate = |backend: &Arc<dyn Backend>| {
             let descriptor = backend.descriptor();
             Candidate {
                 backend: descriptor.name.clone(),
                 manifest: backend.manifest(model),
-                holders: descriptor.holders.or_stronger(held),
+                holders: descriptor.expected_holders(&order.policy, order.workspace.mode),
                 priority: descriptor.priority,
                 is_demonstration: descriptor.is_demonstration,
                 model: descriptor.model.clone(),

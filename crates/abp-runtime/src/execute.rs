@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use abp_backend_core::{
     Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
-    HostRequest, OpenSpec, RunContext, RunEnd, Session, ToolError, cancellation,
+    HostRequest, ObservedConnection, OpenSpec, RunContext, RunEnd, Session, ToolError,
+    cancellation,
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
@@ -266,6 +267,7 @@ impl Supervisor {
             model: self.accepted.plan.order().config.model.clone(),
             policy: self.accepted.policy.clone(),
             hidden: self.accepted.runtime.hidden_dirs(),
+            source: stage.source(),
         };
         let opened = tokio::select! {
             biased;
@@ -404,11 +406,17 @@ impl Supervisor {
     }
 
     async fn serve(&mut self, request: HostRequest, running: &mut Running, stage: &Stage) {
+        let request = match request {
+            // A connection happened, whether or not the run is being stopped.
+            HostRequest::Connection(connection) => return self.record_connection(connection).await,
+            request @ (HostRequest::Emit { .. } | HostRequest::Tool { .. }) => request,
+        };
         if let Some(stop) = &running.stopped {
             refuse(request, stop.reason);
             return;
         }
         match request {
+            HostRequest::Connection(_) => {}
             HostRequest::Emit { events, reply } => {
                 let end = self.take_events(events, stage).await;
                 let answer = match end {
@@ -431,6 +439,22 @@ impl Supervisor {
                 drop(reply.send(answer));
             }
         }
+    }
+
+    /// Records a connection that the host's proxy carried or refused.
+    async fn record_connection(&mut self, connection: ObservedConnection) {
+        if let Some(rule) = &connection.refused_by {
+            self.gate.count_rule(rule);
+        }
+        let kind = AgentEventKind::NetworkConnection {
+            host: connection.host,
+            port: connection.port,
+            allowed: connection.allowed,
+            rule: connection.rule,
+            bytes_up: connection.bytes_up,
+            bytes_down: connection.bytes_down,
+        };
+        self.recorder.record(kind, None).await;
     }
 
     /// Decides about a call of a tool of the run's MCP servers.
@@ -583,6 +607,7 @@ fn refuse(request: HostRequest, reason: CancelReason) {
     match request {
         HostRequest::Emit { reply, .. } => drop(reply.send(Err(over))),
         HostRequest::Tool { reply, .. } => drop(reply.send(Err(ToolError::Stopped(over)))),
+        HostRequest::Connection(_) => {}
     }
 }
 

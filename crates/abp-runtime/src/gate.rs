@@ -272,9 +272,14 @@ impl Gate {
     }
 
     fn count(&mut self, decision: &Decision) {
-        if let Some(rule) = &decision.rule
-            && let Some((_, count)) = self.denied.iter_mut().find(|(known, _)| known == rule)
-        {
+        if let Some(rule) = &decision.rule {
+            self.count_rule(rule);
+        }
+    }
+
+    /// Counts something that a rule refused.
+    pub(crate) fn count_rule(&mut self, rule: &Rule) {
+        if let Some((_, count)) = self.denied.iter_mut().find(|(known, _)| known == rule) {
             *count += 1;
         }
     }

@@ -14,7 +14,7 @@ use abp_emulation::EmulationConfig;
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
-use abp_policy::{Holders, PolicyEngine};
+use abp_policy::PolicyEngine;
 use abp_receipt::Hash;
 use abp_store::{
     Acceptance, Decider, IdempotencyKey, NewRun, Project, Store, StoreError, StoreOptions,
@@ -343,9 +343,7 @@ impl Runtime {
         order: WorkOrder,
         options: &RunOptions,
     ) -> Result<RunPlan, RuntimeError> {
-        let held = Holders::of_workspace(order.workspace.mode);
-        let model = order.config.model.clone();
-        let candidates = self.candidates(backend_name, held, model.as_deref())?;
+        let candidates = self.candidates(backend_name, &order)?;
         let settings = PlanSettings {
             emulation: self.options.emulation.clone(),
             models: options.models.clone(),
@@ -477,13 +475,8 @@ impl Runtime {
         Ok((accepted, place))
     }
 
-    fn candidates(
-        &self,
-        name: &str,
-        held: Holders,
-        model: Option<&str>,
-    ) -> Result<Vec<Candidate>, RuntimeError> {
-        let mut candidates = self.registry.candidates(held, model);
+    fn candidates(&self, name: &str, order: &WorkOrder) -> Result<Vec<Candidate>, RuntimeError> {
+        let mut candidates = self.registry.candidates(order);
         if name == Self::AUTO {
             return Ok(candidates);
         }

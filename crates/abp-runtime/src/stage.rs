@@ -41,6 +41,12 @@ impl Stage {
         self.workspace.root()
     }
 
+    /// The directory it was copied from; `None` in place.
+    pub(crate) fn source(&self) -> Option<PathBuf> {
+        let is_staged = self.workspace.is_staged();
+        is_staged.then(|| self.workspace.source().to_owned())
+    }
+
     /// What the host's own handling of this workspace holds of a policy.
     pub(crate) fn holders(&self) -> Holders {
         Holders::of_workspace(self.mode)

@@ -1,5 +1,8 @@
 //! A sidecar that said hello, waiting for its run.
 
+use std::net::TcpListener;
+
+use abp_sandbox::{ContainedProcess, ProcessSpec, SpawnError};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::sync::mpsc;
@@ -7,7 +10,6 @@ use tokio::sync::mpsc;
 use crate::driver::Driver;
 use crate::session::Timing;
 use crate::{CancelToken, DEFAULT_MAX_LINE, Fault, Frame, HelloFrame, RawRun, RunReport};
-use abp_sandbox::{ContainedProcess, ProcessSpec, SpawnError};
 
 /// How many batches of events may wait for the reader; while they do, nothing is read.
 const WAITING_BATCHES: usize = 2;
@@ -39,6 +41,7 @@ pub struct Connection {
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     pub(crate) process: Option<ContainedProcess>,
     pub(crate) secrets: Vec<String>,
+    egress: Option<TcpListener>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -62,6 +65,7 @@ impl Connection {
             stderr: Some(Box::new(pipes.stderr)),
             process: Some(process),
             secrets: Vec::new(),
+            egress: pipes.egress,
         })
     }
 
@@ -69,6 +73,11 @@ impl Connection {
     #[must_use]
     pub fn process(&self) -> Option<&ContainedProcess> {
         self.process.as_ref()
+    }
+
+    /// The listener that is the only way out of its sandbox, where that has one.
+    pub fn take_egress(&mut self) -> Option<TcpListener> {
+        self.egress.take()
     }
 
     /// Keeps these values out of the log and of the kept end of its standard error, from the first
@@ -91,6 +100,7 @@ impl Connection {
             stderr: None,
             process: None,
             secrets: Vec::new(),
+            egress: None,
         };
         (connection, theirs)
     }

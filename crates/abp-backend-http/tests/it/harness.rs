@@ -132,6 +132,7 @@ pub(crate) fn spec(policy: PolicyEngine) -> OpenSpec {
         model: None,
         policy,
         hidden: Vec::new(),
+        source: None,
     }
 }
 
@@ -166,6 +167,9 @@ pub(crate) async fn run_with_files(
                 let content = files.get(&path).cloned().unwrap_or_else(missing);
                 reads.push(path);
                 reply.send(content.map(ToolOutput::Content)).unwrap();
+            }
+            HostRequest::Connection(connection) => {
+                panic!("a model's session has no proxy: {connection:?}");
             }
         }
     }

@@ -18,6 +18,7 @@ async fn open(backend: &SidecarBackend, workspace: &std::path::Path) -> AbpError
         model: None,
         policy: PolicyEngine::new(&PolicyProfile::default()).unwrap(),
         hidden: Vec::new(),
+        source: None,
     };
     match backend.open(spec).await {
         Ok(_) => panic!("a program that is not there was started"),

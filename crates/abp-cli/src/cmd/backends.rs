@@ -1,10 +1,10 @@
 //! `abp backends`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use abp_backend_core::{Backend, OpenSpec};
 use abp_core::{BackendIdentity, CapabilityManifest, SupportLevel};
-use abp_error::{AbpError, AbpErrorDto, ExitStatus};
+use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_policy::{Holders, PolicyEngine};
 use serde::Serialize;
 use uuid::Uuid;
@@ -54,8 +54,12 @@ pub(crate) fn run(
             probe: None,
         };
         if args.probe {
+            let workspace = tempfile::tempdir().map_err(|error| {
+                let message = "cannot make an empty directory to open backends in";
+                AbpError::new(ErrorCode::ExecutionWorkspaceError, message).with_source(error)
+            })?;
             block_on(async {
-                row.probe(&**backend, &hidden).await;
+                row.probe(&**backend, workspace.path(), &hidden).await;
                 Ok(())
             })?;
         }
@@ -78,13 +82,14 @@ pub(crate) fn run(
 
 impl Row {
     /// Opens the backend without giving it any work.
-    async fn probe(&mut self, backend: &dyn Backend, hidden: &[PathBuf]) {
+    async fn probe(&mut self, backend: &dyn Backend, workspace: &Path, hidden: &[PathBuf]) {
         let spec = OpenSpec {
             run_id: Uuid::now_v7(),
-            workspace_root: std::env::temp_dir(),
+            workspace_root: workspace.to_owned(),
             model: None,
             policy: PolicyEngine::default(),
             hidden: hidden.to_vec(),
+            source: None,
         };
         self.probe = Some(match backend.open(spec).await {
             Ok(session) => {

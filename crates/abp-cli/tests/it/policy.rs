@@ -138,7 +138,7 @@ fn announced_breaches_end_the_run() {
 
 /// Rules that nothing evaluates are no protection, and the receipt says so; a demand is checked by rule.
 #[test]
-fn d15_network_rules_on_a_sidecar_are_held_by_nothing() {
+fn d15_network_rules_on_a_sidecar_without_a_sandbox_are_held_by_nothing() {
     let policy = json!({"deny_network": ["*"]});
     let desk = under(&policy, DONE);
     let (status, receipt) = run(&desk, &["--policy", "policy.json"]);

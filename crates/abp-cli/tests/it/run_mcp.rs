@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,20 @@ impl Stage {
         Self::with_files("")
     }
 
-    /// Its program behaves in this way.
+    /// Its program behaves in this way. The agent tells things beside its workspace, which no sandbox
+    /// would let it do.
     fn with_files(behaviour: &str) -> Self {
+        Self::with_sandbox(behaviour, "engine = \"none\"")
+    }
+
+    /// Its agent is in a sandbox, and tells the way to the servers in its workspace.
+    fn sandboxed() -> Self {
+        let library = Path::new(TESTS).join("../../hosts/python");
+        let library = library.canonicalize().unwrap();
+        Self::with_sandbox("", &format!("read_only = [{library:?}]"))
+    }
+
+    fn with_sandbox(behaviour: &str, sandbox: &str) -> Self {
         let aside = tempfile::tempdir().unwrap();
         let mut search = Command::new("python3")
             .args([
@@ -50,15 +62,21 @@ impl Stage {
         let desk = Desk::new();
         let config = format!(
             "state_dir = {state:?}\n\
-             [backends.agent]\ntype = \"sidecar\"\ncommand = \"python3\"\nargs = [\"{TESTS}/agent.py\"]\n\
+             [backends.agent]\ntype = \"sidecar\"\ncommand = \"python3\"\nargs = [{agent:?}]\n\
              [backends.agent.env]\nACCESS = {access:?}\n{MARK} = {mark:?}\n\
+             [sandbox]\n{sandbox}\n\
              [mcp]\nroots = [{root:?}]\n\
              [mcp.servers.files]\ncommand = \"python3\"\nargs = [\"{TESTS}/server.py\", \"files\", \"legacy\", {behaviour:?}]\n\
              [mcp.servers.files.env]\n{MARK} = {mark:?}\n\
              [mcp.servers.search]\nurl = \"http://127.0.0.1:{port}/mcp\"\n",
             state = desk.state(""),
-            access = aside.path().join("access.json"),
+            access = match sandbox.contains("none") {
+                true => aside.path().join("access.json"),
+                false => "access.json".into(),
+            },
             mark = aside.path(),
+            // Without `..`, whose directories are not there in a sandbox.
+            agent = Path::new(TESTS).join("agent.py").canonicalize().unwrap(),
             root = desk.path(""),
             port = port.trim(),
         );
@@ -231,6 +249,39 @@ leak: said"#;
         "{}",
         verdict.stdout
     );
+}
+
+/// In a sandbox the servers are reached through the only way out, each call is a connection that the host
+/// saw, and nothing else is reached.
+#[test]
+fn a_run_in_a_sandbox_calls_tools_through_the_egress_proxy() {
+    let stage = Stage::sandboxed();
+    let flags = stage.run(
+        "modern search_only two\nmodern files__echo three",
+        "true",
+        &json!({}),
+    );
+    let ran = stage.desk.abp(&as_flags(&flags));
+    let (_, receipt) = stage.receipt();
+    assert_eq!(ran.status, 0, "{}\n{receipt:#}", ran.stderr);
+    let noted = notes(&receipt);
+    assert!(noted.contains("search search_only: two"), "{noted}");
+    assert!(noted.contains("files echo: three"), "{noted}");
+    assert!(noted.contains("http://127.0.0.1:3128/mcp"), "{noted}");
+    assert_eq!(receipt["enforcement"]["sandbox"]["engine"], "namespaces");
+    assert_eq!(receipt["enforcement"]["sandbox"]["network"], "proxied");
+    let trace = receipt["trace"].as_array().unwrap().iter();
+    let connections: Vec<_> = trace
+        .filter(|event| event["type"] == "network_connection")
+        .collect();
+    assert!(connections.len() >= 2, "{receipt:#}");
+    for connection in connections {
+        assert_eq!(
+            (&connection["allowed"], &connection["origin"]),
+            (&json!(true), &json!("host")),
+            "{connection}"
+        );
+    }
 }
 
 #[test]

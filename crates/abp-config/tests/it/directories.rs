@@ -252,6 +252,8 @@ roots = ["P"]
 roots = ["P"]
 [mcp.servers.m]
 command = "P"
+[sandbox]
+read_only = ["P"]
 [backends.m]
 type = "mock"
 script = "P"

@@ -102,7 +102,8 @@ const CASES: &[Case] = &[
     ),
     // Restrictions of no or of another version.
     ("[isolation]\n", Some((1, 2, NONE))),
-    ("sandbx = 'none'\n", Some((1, 1, NONE))),
+    ("sandbx = 'none'\n", Some((1, 1, "`sandbox`"))),
+    ("[sandbox]\nengin = 'none'\n", Some((2, 1, "`engine`"))),
     ("[budgets.team]\n", Some((1, 2, NONE))),
     ("[limts]\n", Some((1, 2, NONE))),
     ("max_cost_usd = 3\n", Some((1, 1, NONE))),

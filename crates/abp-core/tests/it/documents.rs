@@ -147,6 +147,7 @@ fn events_round_trip() {
                "outcome": "denied", "decided_by": "policy", "reason": "r"}),
         json!({"type": "session_started", "session_id": "s"}),
         json!({"type": "content_block", "block_type": "CITATION_BLOCK", "data": {"citations": []}}),
+        json!({"type": "network_connection", "host": "h", "port": 443, "allowed": true, "rule": "r", "bytes_up": 1, "bytes_down": 2}),
         json!({"type": "adapted", "adaptation": {"event": "e", "from": "f", "to": "t", "reason": "r"}}),
         json!({"type": "from_the_future", "payload": {"deep": [1, 2.5, null]}}),
     ];

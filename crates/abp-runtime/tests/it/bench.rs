@@ -204,6 +204,7 @@ impl Probe {
                 name: "mock".to_owned(),
                 manifest: Some(CapabilityManifest::new()),
                 holders: Holders::HOST_TOOLS,
+                mounts: false,
                 measures_usage: true,
                 priority: 0,
                 is_demonstration: false,

@@ -8,7 +8,7 @@ use abp_control::{ControlPlane, Submission};
 use abp_core::{EnforcementLevel, ExecutionLane, WorkOrder, WorkspaceMode};
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::RunPlan;
-use abp_policy::{Holders, PolicyEngine, lists_in_use};
+use abp_policy::{PolicyEngine, lists_in_use};
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
@@ -116,17 +116,19 @@ fn policy(plane: &ControlPlane, plan: &RunPlan) -> Result<PolicyPreview, AbpErro
         let message = format!("there is no backend {name:?}");
         AbpError::new(ErrorCode::BackendNotFound, message)
     })?;
-    let workspace = Holders::of_workspace(order.workspace.mode);
-    let holders = backend.descriptor().holders.or_stronger(workspace);
+    let descriptor = backend.descriptor();
+    let mode = order.workspace.mode;
     let lists = lists_in_use(&order.policy).into_iter();
     let rules = lists.flat_map(|list| {
-        let holder = holders.of(list);
         let patterns = list.patterns(&order.policy).iter();
-        patterns.map(move |pattern| HeldRule {
-            list: list.as_str(),
-            pattern: pattern.clone(),
-            enforced_by: holder.level,
-            by: holder.by,
+        patterns.map(move |pattern| {
+            let holder = descriptor.holder(list, pattern, mode);
+            HeldRule {
+                list: list.as_str(),
+                pattern: pattern.clone(),
+                enforced_by: holder.level,
+                by: holder.by,
+            }
         })
     });
     Ok(PolicyPreview {

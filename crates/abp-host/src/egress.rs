@@ -1,0 +1,60 @@
+//! The way out of a sidecar's sandbox, served by the host.
+
+use std::net::TcpListener;
+
+use abp_egress::{
+    EgressError, EgressEvent, EgressEvents, EgressOptions, EgressProxy, EgressReport, EgressRules,
+    Route,
+};
+use abp_policy::PolicyEngine;
+
+/// The proxy of one sandbox and what it tells.
+#[derive(Debug)]
+pub struct Egress {
+    proxy: EgressProxy,
+    events: EgressEvents,
+    port: u16,
+}
+
+impl Egress {
+    /// Serves the listener of a sandbox by the network rules of a policy.
+    pub(crate) fn start(
+        listener: TcpListener,
+        policy: Option<PolicyEngine>,
+    ) -> Result<Self, EgressError> {
+        let port = listener.local_addr()?.port();
+        let rules = policy.map_or_else(EgressRules::deny_all, EgressRules::new);
+        let (proxy, events) = EgressProxy::start(listener, EgressOptions::new(rules))?;
+        Ok(Self {
+            proxy,
+            events,
+            port,
+        })
+    }
+
+    /// Adds a way to a server of the host, and says the address that leads to it from inside.
+    ///
+    /// # Errors
+    /// Fails where the address is not one of this machine.
+    pub fn add_route(&self, name: &str, url: &str) -> Result<String, EgressError> {
+        self.proxy.add_route(Route::new(name, url, None)?)?;
+        Ok(format!("http://127.0.0.1:{}/{name}", self.port))
+    }
+
+    /// The next connection that ended, or the number of those that were lost.
+    pub async fn next(&mut self) -> Option<EgressReport> {
+        self.events.next().await
+    }
+
+    /// Ends the proxy, and returns the connections that were not told yet.
+    pub async fn close(mut self) -> Vec<EgressEvent> {
+        self.proxy.close().await;
+        let mut rest = Vec::new();
+        while let Some(report) = self.events.next().await {
+            if let EgressReport::Event(event) = report {
+                rest.push(event);
+            }
+        }
+        rest
+    }
+}

@@ -5,6 +5,7 @@ mod keys;
 mod launch;
 mod mcp;
 mod present;
+mod sandbox;
 mod serve;
 mod sidecar;
 mod translate;
@@ -18,6 +19,7 @@ pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, NegotiateArgs};
 pub(crate) use present::{ClientKind, PresentArgs};
+pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Matrix(MatrixArgs),
     /// Show a recorded run as a client would get it: a web page, a terminal, a voice.
     Present(PresentArgs),
+    /// Run any program in a sandbox, or show what it would be.
+    Sandbox(SandboxArgs),
     /// Check or start a program that is to be a backend.
     Sidecar(SidecarArgs),
     /// Print a JSON schema.

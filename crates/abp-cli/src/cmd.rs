@@ -15,6 +15,7 @@ pub(crate) mod present;
 pub(crate) mod receipt;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod sandbox;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod shell;

@@ -41,6 +41,8 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
     let status = match command {
         // Its exit status is the agent's.
         Command::Launch(args) => return cmd::launch::run(&args, global, output),
+        // As is that of `sandbox run` its program's.
+        Command::Sandbox(args) => return cmd::sandbox::run(&args, global, output),
         Command::Run(args) => cmd::run::run(&args, global, output),
         Command::Serve(args) => cmd::serve::run(&args, global, output),
         Command::Keys(args) => cmd::keys::run(&args, global, output),

@@ -40,6 +40,14 @@ pub struct EgressEvent {
     pub duration_us: u64,
 }
 
+impl EgressEvent {
+    /// Whether it was allowed.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == EgressVerdict::Allowed
+    }
+}
+
 /// The form of a connection or request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

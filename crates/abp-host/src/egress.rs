@@ -18,10 +18,10 @@ pub struct Egress {
 
 impl Egress {
     /// Serves the listener of a sandbox by the network rules of a policy.
-    pub(crate) fn start(
-        listener: TcpListener,
-        policy: Option<PolicyEngine>,
-    ) -> Result<Self, EgressError> {
+    ///
+    /// # Errors
+    /// Fails where the listener cannot be used.
+    pub fn start(listener: TcpListener, policy: Option<PolicyEngine>) -> Result<Self, EgressError> {
         let port = listener.local_addr()?.port();
         let rules = policy.map_or_else(EgressRules::deny_all, EgressRules::new);
         let (proxy, events) = EgressProxy::start(listener, EgressOptions::new(rules))?;

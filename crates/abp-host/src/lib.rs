@@ -19,8 +19,9 @@ mod spec;
 
 pub use abp_egress::{EgressEvent, EgressReport, EgressRule, EgressVerdict};
 pub use abp_sandbox::{
-    Confinement, Containment, EngineChoice, Exit, Launcher, Machine, Network, PROXY_PORT,
-    ProgramError, ResourceLimits, SearchPath, run_if_launcher,
+    Confinement, ContainedProcess, Containment, EngineChoice, Exit, GivenStreams, Launcher,
+    Machine, Network, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
+    run_if_launcher,
 };
 pub use client::SidecarClient;
 pub use egress::Egress;

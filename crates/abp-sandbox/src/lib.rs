@@ -23,8 +23,8 @@ pub use plan::{
     Engine, EngineChoice, MountKind, Network, PROXY_PORT, SandboxError, SandboxPlan, SandboxRequest,
 };
 pub use process::{
-    Concealment, Confinement, ContainedProcess, Containment, Exit, Launcher, Pipes, ProcessSpec,
-    ResourceLimits,
+    Concealment, Confinement, ContainedProcess, Containment, Exit, GivenStreams, Launcher, Pipes,
+    ProcessSpec, ResourceLimits,
 };
 pub use program::{ProgramError, SearchPath};
 pub use system::SystemLayout;

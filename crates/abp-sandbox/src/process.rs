@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -133,6 +133,25 @@ pub struct Pipes {
     pub egress: Option<TcpListener>,
 }
 
+/// Streams of the caller's for a program.
+#[derive(Debug)]
+pub struct GivenStreams {
+    /// Its standard input.
+    pub input: OwnedFd,
+    /// Its standard output.
+    pub output: OwnedFd,
+    /// Its standard error.
+    pub errors: OwnedFd,
+    /// Whether its standard input is a terminal made for it, which becomes its controlling terminal.
+    pub is_terminal: bool,
+}
+
+struct LauncherStreams {
+    input: OwnedFd,
+    stdout: Stdio,
+    stderr: Stdio,
+}
+
 impl Launcher {
     /// The running program itself.
     #[must_use]
@@ -193,42 +212,81 @@ impl std::fmt::Display for Exit {
 }
 
 impl ContainedProcess {
-    /// Starts a program.
+    /// Starts a program with streams to us.
     ///
     /// # Errors
     /// Says what could not be started.
     pub async fn spawn(spec: &ProcessSpec) -> Result<(Self, Pipes), SpawnError> {
-        let (document, missing) = document(spec)?;
-        let (ours, theirs) = StdUnixStream::pair()?;
         let (stdin, input) = pipe::pipe()?;
-        let channel = egress_channel(&document.confinement)?;
-        let mut launcher = Command::new(&spec.launcher.program)
-            .arg(LAUNCH)
-            .env_clear()
-            .envs(&spec.marks)
-            .current_dir("/")
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| SpawnError::Launcher {
-                program: spec.launcher.program.display().to_string(),
-                source,
-            })?;
-        let input = input.into_blocking_fd()?;
-        let mut descriptors = vec![input.as_fd()];
-        descriptors.extend(channel.as_ref().map(|(_, theirs)| theirs.as_fd()));
-        send_descriptors(&ours, &descriptors)?;
-        drop(input);
-        ours.set_nonblocking(true)?;
-        let (notices, mut orders) = UnixStream::from_std(ours)?.into_split();
-        // A launcher that ends early is seen below, by what it says or does not say.
-        drop(orders.write_all(&document.to_bytes()?).await);
+        let streams = LauncherStreams {
+            input: input.into_blocking_fd()?,
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+        };
+        let (mut process, egress) = Self::launch(spec, streams, false).await?;
+        let launcher = &mut process.launcher;
         let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
             return Err(SpawnError::Lost);
         };
         // Only a matter of speed.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_SIZE);
+        let pipes = Pipes {
+            stdin,
+            stdout,
+            stderr,
+            egress,
+        };
+        Ok((process, pipes))
+    }
+
+    /// Starts a program with streams of the caller's. Returns the only way out of its sandbox, where that
+    /// has one.
+    ///
+    /// # Errors
+    /// Says what could not be started.
+    pub async fn spawn_with(
+        spec: &ProcessSpec,
+        streams: GivenStreams,
+    ) -> Result<(Self, Option<TcpListener>), SpawnError> {
+        let is_terminal = streams.is_terminal;
+        let streams = LauncherStreams {
+            input: streams.input,
+            stdout: streams.output.into(),
+            stderr: streams.errors.into(),
+        };
+        Self::launch(spec, streams, is_terminal).await
+    }
+
+    async fn launch(
+        spec: &ProcessSpec,
+        streams: LauncherStreams,
+        is_terminal: bool,
+    ) -> Result<(Self, Option<TcpListener>), SpawnError> {
+        let (mut document, missing) = document(spec)?;
+        document.is_terminal = is_terminal;
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let channel = egress_channel(&document.confinement)?;
+        let launcher = Command::new(&spec.launcher.program)
+            .arg(LAUNCH)
+            .env_clear()
+            .envs(&spec.marks)
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(streams.stdout)
+            .stderr(streams.stderr)
+            .spawn()
+            .map_err(|source| SpawnError::Launcher {
+                program: spec.launcher.program.display().to_string(),
+                source,
+            })?;
+        let mut descriptors = vec![streams.input.as_fd()];
+        descriptors.extend(channel.as_ref().map(|(_, theirs)| theirs.as_fd()));
+        send_descriptors(&ours, &descriptors)?;
+        drop(streams.input);
+        ours.set_nonblocking(true)?;
+        let (notices, mut orders) = UnixStream::from_std(ours)?.into_split();
+        // A launcher that ends early is seen below, by what it says or does not say.
+        drop(orders.write_all(&document.to_bytes()?).await);
         let mut process = Self {
             launcher,
             notices: BufReader::new(notices).lines(),
@@ -238,13 +296,8 @@ impl ContainedProcess {
             exit: None,
         };
         process.started(missing).await?;
-        let pipes = Pipes {
-            stdin,
-            stdout,
-            stderr,
-            egress: channel.map(receive_listener).transpose()?,
-        };
-        Ok((process, pipes))
+        let egress = channel.map(receive_listener).transpose()?;
+        Ok((process, egress))
     }
 
     /// Waits until the program runs.
@@ -351,6 +404,7 @@ fn document(spec: &ProcessSpec) -> Result<(LaunchDocument, Option<Concealment>),
         confinement,
         containment: spec.launcher.wanted,
         limits: spec.limits,
+        is_terminal: false,
     };
     Ok((document, missing))
 }

@@ -8,4 +8,4 @@ mod secrets;
 
 pub use check::{Check, CheckResult, CheckSettings, Finding, check};
 pub use hosts::{BuiltInHost, built_in_hosts};
-pub use register::{Place, register_sidecars};
+pub use register::{Place, register_sidecars, sandbox_settings};

@@ -64,7 +64,8 @@ pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place:
 }
 
 /// The settings of sandboxes; `None` where they are switched off.
-fn sandbox_settings(config: &SandboxConfig, place: &Place) -> Option<SandboxSettings> {
+#[must_use]
+pub fn sandbox_settings(config: &SandboxConfig, place: &Place) -> Option<SandboxSettings> {
     let engine = match config.engine {
         SandboxEngine::Auto => EngineChoice::Auto,
         SandboxEngine::Namespaces => EngineChoice::Namespaces,

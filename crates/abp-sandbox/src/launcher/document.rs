@@ -43,6 +43,8 @@ pub(crate) struct LaunchDocument {
     /// The containment demanded; the best that can be had where there is none.
     pub(crate) containment: Option<Containment>,
     pub(crate) limits: ResourceLimits,
+    /// Whether standard input is a terminal made for the program.
+    pub(crate) is_terminal: bool,
 }
 
 impl LaunchDocument {
@@ -145,6 +147,7 @@ mod tests {
                 processes: Some(3),
                 ..ResourceLimits::default()
             },
+            is_terminal: true,
         };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let sent = document.clone();

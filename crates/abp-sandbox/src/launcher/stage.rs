@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use close_fds::CloseFdsBuilder;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, fchdir};
+use rustix::process::{Pid, fchdir, ioctl_tiocsctty, setsid};
 use rustix::stdio::dup2_stdin;
 
 use super::{EXECUTE, LaunchDocument, landlock, mounts, privileges, receive, seccomp};
@@ -38,12 +38,15 @@ pub(super) fn start(document: &LaunchDocument, input: OwnedFd) -> Result<Pid, St
     let (ours, theirs) = pair().map_err(cannot)?;
     // Descriptors that the host left open by accident are not for the sidecar.
     CloseFdsBuilder::new().cloexecfrom(FIRST_OTHER);
-    let mut child = Command::new("/proc/self/exe")
-        .arg(EXECUTE)
-        .stdin(Stdio::from(theirs))
-        .process_group(0)
-        .spawn()
-        .map_err(cannot)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(EXECUTE).stdin(Stdio::from(theirs));
+    if !document.is_terminal {
+        // With a terminal it starts a session of its own, which the leader of a group cannot.
+        command.process_group(0);
+    }
+    let mut child = command.spawn().map_err(cannot)?;
+    // It holds the other end of the socket, whose closing is waited for below.
+    drop(command);
     let sent = document.send(&ours, &[input.as_fd()]);
     drop(input);
     let mut reason = String::new();
@@ -79,6 +82,11 @@ fn try_execute() -> Result<(), String> {
     };
     dup2_stdin(&input).map_err(|error| format!("cannot connect standard input: {error}"))?;
     drop(input);
+    if document.is_terminal {
+        setsid()
+            .and_then(|_| ioctl_tiocsctty(io::stdin()))
+            .map_err(|error| format!("cannot take the terminal: {error}"))?;
+    }
     privileges::drop_all()?;
     let directory = Path::new(&document.directory);
     mounts::open_directory(directory)

@@ -167,3 +167,53 @@ enum Read {
     End,
     ServerSpoke,
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::event::{EgressReport, EgressVerdict, EventSink};
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (one.unwrap(), other.unwrap().0)
+    }
+
+    /// Port 443, and port 80 where no pattern names it, carry TLS and nothing else.
+    #[tokio::test]
+    async fn only_tls_passes_where_no_pattern_names_the_port() {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"[..],
+            b"SSH-2.0-x\r\n",
+            b"\0",
+        ] {
+            let (mut agent, client) = connected().await;
+            let (server, mut target) = connected().await;
+            let (sink, mut events) = EventSink::new(1);
+            let mut draft = sink.draft();
+            draft.set_kind(EgressKind::Tunnel);
+            let tunnel = Tunnel {
+                server,
+                target: NetworkTarget::parse("good.example:443").unwrap(),
+                allows_plain: false,
+                draft,
+            };
+            // A server that speaks first is not listened to either.
+            target.write_all(b"hello").await.unwrap();
+            agent.write_all(bytes).await.unwrap();
+            tunnel.run(client, &[], &EgressLimits::default()).await;
+            let mut got = Vec::new();
+            drop(agent.read_to_end(&mut got).await);
+            drop(target.read_to_end(&mut got).await);
+            assert_eq!(got, b"", "nothing passes in either direction");
+            let Some(EgressReport::Event(event)) = events.next().await else {
+                panic!("no event");
+            };
+            assert_eq!(event.verdict, EgressVerdict::Denied);
+            assert_eq!(event.rule, EgressRule::NotTls);
+        }
+    }
+}

@@ -95,6 +95,8 @@ async fn requests_cannot_be_smuggled() {
     let server = Server::named("good").await;
     let host = format!("good.example:{}", server.port());
     let inner = "GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let other = format!("other.example:{}", server.port());
+    let next = format!("GET http://{other}/ HTTP/1.1\r\nHost: {other}\r\n\r\n");
     let first = format!("http://{host}/ HTTP/1.1\r\nHost: {host}\r\n");
     let length = inner.len();
     let sized = format!("POST {first}Content-Length: {length}\r\n\r\n{inner}");
@@ -104,15 +106,15 @@ async fn requests_cannot_be_smuggled() {
         // In a body it is a body.
         (sized, 1, 200),
         (chunked, 1, 200),
-        // Behind a request it is not looked at, and the connection ends.
-        (format!("GET {first}\r\n{inner}"), 1, 200),
+        // Behind a request it is not looked at, although it is allowed, and the connection ends.
+        (format!("GET {first}\r\n{next}"), 1, 200),
         (
-            format!("POST {first}Content-Length: 0\r\n\r\n{inner}"),
+            format!("POST {first}Content-Length: 0\r\n\r\n{next}"),
             1,
             200,
         ),
         (
-            format!("POST {first}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"),
+            format!("POST {first}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{next}"),
             1,
             200,
         ),
@@ -199,4 +201,20 @@ async fn a_target_that_breaks_off_is_told() {
         assert_eq!(proxy.next_event().await.outcome, outcome);
         server.await.unwrap();
     }
+}
+
+/// A refusal comes while the client still sends its body, and must not be lost in a reset.
+#[tokio::test]
+async fn a_refused_upload_gets_its_answer() {
+    let proxy = Proxy::start(options(1));
+    let mut stream = proxy.connect().await;
+    let head =
+        "POST http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 24000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..6 {
+        tokio::time::sleep(std::time::Duration::from_millis(15)).await;
+        stream.write_all(&[b'x'; 4_000]).await.unwrap();
+    }
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
 }

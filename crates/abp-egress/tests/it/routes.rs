@@ -128,7 +128,7 @@ async fn a_target_that_sends_the_credential_back_is_cut_off() {
             let path = request.split(' ').nth(1).unwrap_or_default();
             match path {
             "/headers" => format!(
-                "HTTP/1.1 200 OK\r\nAuthorization: Bearer {SECRET}\r\nX-Debug: got {SECRET}.\r\n\
+                "HTTP/1.1 200 OK\r\nAuthorization: in another form\r\nX-Debug: got {SECRET}.\r\n\
                  X-Fine: yes\r\nContent-Length: 2\r\n\r\nok"
             )
             .into_bytes(),
@@ -154,7 +154,7 @@ async fn a_target_that_sends_the_credential_back_is_cut_off() {
         "{answer}"
     );
     assert!(
-        !answer.contains(SECRET) && !answer.contains("x-debug"),
+        !answer.contains(SECRET) && !answer.contains("x-debug") && !answer.contains("another"),
         "{answer}"
     );
     assert_eq!(event.outcome, EgressOutcome::Complete);

@@ -183,8 +183,18 @@ async fn a_hello_that_cannot_be_read_is_denied() {
     let authority = Authority::new();
     let (server, _) = echo_server(authority.server(&["good.example"])).await;
     let mut proxy = Proxy::start(options(server.port()));
-    let mut endless = b"\x16\x03\x01\x40\x00\x01\x00\xff\xf0".to_vec();
-    endless.resize(40_000, 0);
+    // A handshake message of 36,864 bytes in records of 4,096, of which the first six come.
+    let mut endless = Vec::new();
+    for record in 0..6_u8 {
+        endless.extend_from_slice(b"\x16\x03\x01\x10\x00");
+        let start: &[u8] = if record == 0 {
+            b"\x01\x00\x90\x00"
+        } else {
+            &[]
+        };
+        endless.extend_from_slice(start);
+        endless.resize(usize::from(record + 1) * (4096 + 5), 0);
+    }
     for bytes in [
         &b"\x16GET / HTTP/1.1\r\n\r\n"[..],
         b"\x16\x03\x01\x00\x00",

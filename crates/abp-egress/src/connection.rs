@@ -93,7 +93,6 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let mut http = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
-        .max_headers(limits.head_lines)
         .max_header_size(limits.head_bytes)
         .max_buf_size(limits.buffer_bytes())
         .serve_connection(TokioIo::new(scanned), service);

@@ -9,10 +9,9 @@ pub struct EgressLimits {
     pub connections: usize,
     /// Names that are resolved at once.
     pub lookups: usize,
-    /// Bytes of a request or response head; at least 8,192. Bodies are buffered up to the same size.
+    /// Bytes of a request or response head; at least 8,192. Bodies are buffered up to the same size. A
+    /// head has at most 100 lines.
     pub head_bytes: usize,
-    /// Header lines of a request.
-    pub head_lines: usize,
     /// Bytes of a TLS ClientHello.
     pub hello_bytes: usize,
     /// Time for a request head, counted from the accepted connection or the end of the last response,
@@ -45,7 +44,6 @@ impl Default for EgressLimits {
             connections: 256,
             lookups: 16,
             head_bytes: 64 * 1024,
-            head_lines: 100,
             hello_bytes: 16 * 1024,
             head_time: Duration::from_secs(30),
             resolve_time: Duration::from_secs(10),

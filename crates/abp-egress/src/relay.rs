@@ -11,8 +11,10 @@ use tokio::time::sleep;
 
 use crate::event::{ByteCounts, EgressOutcome};
 
-/// The buffer of each direction.
-const BUFFER_BYTES: usize = 32 * 1024;
+/// The buffer of each direction at first, and once reads have filled it. Most tunnels carry little, and
+/// making a large buffer costs them more than the copying.
+const FIRST_BUFFER_BYTES: usize = 8 * 1024;
+const LARGE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Relays until both sides have ended. The end of one direction is passed on, and the other direction
 /// goes on: a client may close its half after the request and still get the answer.
@@ -40,7 +42,7 @@ pub(crate) async fn relay(
 }
 
 async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: &AtomicU64) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
         let length = from.read(&mut buffer).await?;
         let Some(read) = buffer.get(..length).filter(|read| !read.is_empty()) else {
@@ -49,6 +51,9 @@ async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: &AtomicU64) 
         to.write_all(read).await?;
         let moved = u64::try_from(length).unwrap_or_default();
         count.fetch_add(moved, Ordering::Relaxed);
+        if length == buffer.len() && length < LARGE_BUFFER_BYTES {
+            buffer = vec![0; LARGE_BUFFER_BYTES];
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! Server, relay, proxy and client are threads of this process, each with a runtime of its own, and the
 //! kernel counts the time of each thread. Relay and proxy take turns, so that both see the same machine.
-//! Every connection begins with the same TLS ClientHello, which the proxy reads and the relay does not;
-//! names are resolved by a table, because what the system's resolver costs is not the proxy's.
+//! Every connection has the flights of a TLS 1.3 handshake with one request: a real ClientHello, which
+//! the proxy reads and the relay does not, the server's flight, the client's end of the handshake with
+//! its request, and the answer. Names are resolved by a table, because what the system's resolver costs
+//! is not the proxy's.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -27,6 +29,10 @@ const HOST: &str = "bench.example";
 const MAX_RATIO: f64 = 1.5;
 /// The bytes of an answer where connections are counted.
 const SMALL: u64 = 4 << 10;
+/// The bytes of a server's first flight, with a chain of two certificates.
+const SERVER_FLIGHT: usize = 3 << 10;
+/// The bytes of the end of a client's handshake and its request.
+const CLIENT_FLIGHT: usize = 600;
 const MEGABYTE: u64 = 1 << 20;
 
 /// How much is measured in each of the rounds.
@@ -174,23 +180,21 @@ struct Way {
 }
 
 impl Way {
-    /// Sends the ClientHello and reads an answer of so many bytes.
+    /// Goes through the flights of a connection and reads an answer of so many bytes.
     fn fetch(&self, hello: &[u8], bytes: u64) -> Result<()> {
         let mut stream = TcpStream::connect(self.lane.address)?;
         stream.set_nodelay(true)?;
         if let Some(request) = &self.request {
             stream.write_all(request.as_bytes())?;
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte)?;
-                head.extend_from_slice(&byte);
-            }
-            let head = String::from_utf8_lossy(&head);
+            let mut head = [0; 256];
+            let length = stream.read(&mut head)?;
+            let head = String::from_utf8_lossy(head.get(..length).unwrap_or_default());
             ensure!(head.starts_with("HTTP/1.1 200 "), "{head}");
         }
         stream.write_all(&[hello, &bytes.to_be_bytes()].concat())?;
         let mut buffer = vec![0; 256 << 10];
+        stream.read_exact(buffer.get_mut(..SERVER_FLIGHT).context("no room")?)?;
+        stream.write_all(&[b'y'; CLIENT_FLIGHT])?;
         let mut left = bytes;
         while left > 0 {
             let read = stream.read(&mut buffer)?;
@@ -219,7 +223,7 @@ fn client_hello() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Reads a ClientHello and a number, and answers with so many bytes.
+/// Reads a ClientHello and a number, goes through the flights, and answers with so many bytes.
 fn start_server(hello: usize) -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -232,6 +236,8 @@ fn start_server(hello: usize) -> Result<SocketAddr> {
                 stream.set_nodelay(true)?;
                 let mut asked = vec![0; hello + size_of::<u64>()];
                 stream.read_exact(&mut asked)?;
+                stream.write_all(&[b'z'; SERVER_FLIGHT])?;
+                stream.read_exact(&mut [0; CLIENT_FLIGHT])?;
                 let (_, number) = asked.split_at(hello);
                 let mut left = usize::try_from(u64::from_be_bytes(number.try_into()?))?;
                 while left > 0 {

@@ -71,10 +71,10 @@ pub(super) fn run() -> Result<()> {
         },
     ];
     let connections = compare(&ways, &hello, plan, plan.connections, SMALL)?;
-    let is_within = tell("connection", "µs", connections, plan.connections as f64);
+    let is_within = tell("connection", &connections, plan.connections as f64);
     let bytes = plan.megabytes * MEGABYTE;
     let transfer = compare(&ways, &hello, plan, 1, bytes)?;
-    let is_within = tell("MB", "µs", transfer, plan.megabytes as f64) && is_within;
+    let is_within = tell("MB", &transfer, plan.megabytes as f64) && is_within;
     ensure!(is_within, "a bar was missed");
     Ok(())
 }
@@ -109,7 +109,7 @@ fn compare(
     Ok(rounds)
 }
 
-fn tell(what: &str, unit: &str, rounds: Rounds, count: f64) -> bool {
+fn tell(what: &str, rounds: &[[Duration; 2]], count: f64) -> bool {
     let each = |index: usize| {
         let times = rounds.iter().filter_map(|times| times.get(index));
         median(times.map(|time| time.as_secs_f64() * 1e6 / count).collect())
@@ -120,7 +120,7 @@ fn tell(what: &str, unit: &str, rounds: Rounds, count: f64) -> bool {
     let ratio = median(ratios.collect());
     let is_within = ratio <= MAX_RATIO;
     say(format_args!(
-        "CPU per {what}: relay {:.1} {unit}, proxy {:.1} {unit}, {ratio:.2} × (at most {MAX_RATIO}): {}",
+        "CPU per {what}: relay {:.1} µs, proxy {:.1} µs, {ratio:.2} × (at most {MAX_RATIO}): {}",
         each(0),
         each(1),
         if is_within { "ok" } else { "MISSED" }

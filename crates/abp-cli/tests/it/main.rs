@@ -39,6 +39,8 @@ mod reading;
 #[cfg(test)]
 mod run_mcp;
 #[cfg(test)]
+mod sandbox;
+#[cfg(test)]
 mod served;
 #[cfg(test)]
 mod serving;

@@ -19,7 +19,7 @@ fn denied(receipt: &Value, list: &str, pattern: &str) -> Value {
     rule(receipt, list, pattern)["denied"].clone()
 }
 
-fn rule<'r>(receipt: &'r Value, list: &str, pattern: &str) -> &'r Value {
+pub(crate) fn rule<'r>(receipt: &'r Value, list: &str, pattern: &str) -> &'r Value {
     let rules = receipt["enforcement"]["rules"].as_array().unwrap();
     let found = |rule: &&Value| rule["list"] == list && rule["pattern"] == pattern;
     rules.iter().find(found).unwrap_or(&Value::Null)

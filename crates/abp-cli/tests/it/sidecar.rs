@@ -25,11 +25,16 @@ final() { say "{\"t\":\"final\",\"ref_id\":\"$id\",\"receipt\":$1}"; }
 /// A desk with a configured sidecar named `agent`; what it was given ends up in `seen.json`, beside its
 /// workspace. No sandbox would let it write there, so there is none.
 pub(crate) fn desk(script: &str, settings: &str) -> Desk {
+    desk_with(script, settings, "engine = \"none\"")
+}
+
+/// A desk with a configured sidecar named `agent` in a sandbox with these settings.
+pub(crate) fn desk_with(script: &str, settings: &str, sandbox: &str) -> Desk {
     let desk = Desk::new();
     desk.write("agent.sh", format!("{PRELUDE}{script}"));
     let (script, seen) = (desk.path("agent.sh"), desk.path("seen.json"));
     let config = format!(
-        "state_dir = {state:?}\n[sandbox]\nengine = \"none\"\n[backends.agent]\ntype = \"sidecar\"\ncommand = \"sh\"\nargs = [{script:?}]\n{settings}\n[backends.agent.env]\nSEEN = {seen:?}\n",
+        "state_dir = {state:?}\n[sandbox]\n{sandbox}\n[backends.agent]\ntype = \"sidecar\"\ncommand = \"sh\"\nargs = [{script:?}]\n{settings}\n[backends.agent.env]\nSEEN = {seen:?}\n",
         state = desk.state(""),
     );
     desk.write("operator.toml", config);

@@ -1,0 +1,328 @@
+//! Sandboxes: what agents and programs of the command line can do in one, and what is said of it.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Ran};
+use crate::policy::rule;
+use crate::sidecar::{desk_with, run};
+
+/// A sidecar that writes what came of each attempt to `tried.txt`, line by line.
+const HOSTILE: &str = r#"
+try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name done" >> tried.txt; else echo "$name failed" >> tried.txt; fi; }
+overwrite() { sh -c 'echo forged > "$1"' sh "$1"; }
+hello; SEEN=/tmp/seen; run
+try locked overwrite locked/file
+try locked-new overwrite locked/new
+try locked-rename mv locked away
+try lock-file overwrite Cargo.lock
+try read-home cat "$CANARY"
+try read-source cat "$SOURCE/.env"
+try source overwrite "$SOURCE/forged.txt"
+try home overwrite "$CANARY"
+try read-state ls "$STATE"
+try connect python3 -c "import socket, os; socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 2)"
+try proxied env -u no_proxy -u NO_PROXY curl -sS -f -m 5 "http://127.0.0.1:$PORT/"
+try named curl -sS -f -m 5 http://evil.test/
+final '{"outcome":"complete"}'
+"#;
+
+/// What an agent in a sandbox may do under a policy, and who held each rule, in one run.
+#[test]
+fn d15_d16_each_rule_is_held_by_the_layer_that_the_receipt_names() {
+    let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let desk = desk_with(HOSTILE, "", "");
+    let canary = desk.home().join("canary");
+    std::fs::write(&canary, "alive").unwrap();
+    let settings = format!(
+        "SOURCE = {:?}\nCANARY = {canary:?}\nSTATE = {:?}\nPORT = \"{}\"\n",
+        desk.path(""),
+        desk.state(""),
+        outside.local_addr().unwrap().port()
+    );
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    desk.write("operator.toml", format!("{config}{settings}"));
+    std::fs::create_dir(desk.path("locked")).unwrap();
+    desk.write("locked/file", "kept\n")
+        .write(".env", "SECRET=1\n");
+    let policy = json!({"deny_write": ["locked", "*.lock"], "allow_network": ["example.test"]});
+    desk.write("policy.json", policy.to_string());
+    let (status, receipt) = run(&desk, &["--policy", "policy.json"]);
+    // The new file that matches a pattern is found by the verification and fails the run.
+    assert_eq!(
+        (status, &receipt["error"]["code"]),
+        (4, &json!("POLICY_DENIED")),
+        "{receipt:#}"
+    );
+
+    let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+    let tried = diff.split("+++ b/tried.txt").nth(1).unwrap();
+    let succeeded: Vec<&str> = tried
+        .lines()
+        .filter(|line| line.ends_with(" done"))
+        .collect();
+    // Its own copy is its to write, and so are the private directories that have the names of the source
+    // and of the home directory.
+    let expected = ["+lock-file done", "+source done", "+home done"];
+    assert_eq!(succeeded, expected, "{tried}");
+    assert_eq!(tried.matches(" failed").count(), 9, "{tried}");
+    assert_eq!(std::fs::read_to_string(canary).unwrap(), "alive");
+    assert!(!desk.path("forged.txt").exists() && !desk.path("Cargo.lock").exists());
+
+    let held = |list: &str, pattern: &str| {
+        let rule = rule(&receipt, list, pattern);
+        (
+            rule["enforced_by"].clone(),
+            rule["by"].clone(),
+            rule["denied"].clone(),
+        )
+    };
+    let network = "network namespace and egress proxy";
+    assert_eq!(
+        held("deny_write", "locked"),
+        (json!("kernel"), json!("mount namespace"), json!(0))
+    );
+    assert_eq!(
+        held("deny_write", "*.lock"),
+        (json!("host"), json!("verification"), json!(1))
+    );
+    assert_eq!(
+        held("deny_read", "**/.env"),
+        (json!("host"), json!("not staged"), json!(0))
+    );
+    assert_eq!(
+        held("allow_network", "example.test"),
+        (json!("kernel"), json!(network), json!(0))
+    );
+    assert_eq!(
+        held("allow_network", "<not listed>").2,
+        json!(2),
+        "{receipt:#}"
+    );
+    let sandbox = &receipt["enforcement"]["sandbox"];
+    assert_eq!(
+        (&sandbox["engine"], &sandbox["network"]),
+        (&json!("namespaces"), &json!("proxied"))
+    );
+    let layers = sandbox["layers"].to_string();
+    for layer in [
+        "user namespace",
+        "mount namespace",
+        "network namespace",
+        "seccomp",
+    ] {
+        assert!(layers.contains(layer), "{layers}");
+    }
+    let trace = receipt["trace"].as_array().unwrap().iter();
+    let refused: Vec<&Value> = trace
+        .filter(|event| event["type"] == "network_connection")
+        .collect();
+    let hosts: Vec<_> = refused.iter().map(|event| &event["host"]).collect();
+    assert_eq!(hosts, [&json!("127.0.0.1"), &json!("evil.test")]);
+    assert!(
+        refused
+            .iter()
+            .all(|event| event["allowed"] == false && event["origin"] == "host")
+    );
+}
+
+/// A demand is checked rule by rule, on what the open session holds.
+#[test]
+fn d15_a_demand_for_the_kernel_is_refused_where_one_rule_cannot_be_mounted() {
+    let script = r#"hello; SEEN=/tmp/seen; run; final '{"outcome":"complete"}'"#;
+    let desk = desk_with(script, "", "");
+    let cases = [
+        (json!({"deny_write": ["readme.txt"]}), 0),
+        (json!({"deny_write": ["readme.txt", "*.lock"]}), 3),
+        (json!({"deny_write": ["not-there.txt"]}), 3),
+        (json!({"deny_network": ["*"]}), 0),
+    ];
+    for (policy, expected) in cases {
+        desk.write("policy.json", policy.to_string());
+        let flags = ["--policy", "policy.json", "--no-default-policy"];
+        let demand = ["--param", "abp.enforcement=kernel"];
+        let (status, receipt) = run(&desk, &[&flags[..], &demand].concat());
+        assert_eq!(status, expected, "{policy}: {receipt:#}");
+    }
+}
+
+/// D17: without the kernel's help nothing starts, unless the operator says so, which is recorded.
+#[test]
+fn d17_a_sandbox_that_cannot_be_had_starts_nothing() {
+    let script = r#"hello; SEEN=/tmp/seen; run; touch started; final '{"outcome":"complete"}'"#;
+    let desk = desk_with(script, "", "engine = \"namespaces\"");
+    let words = [
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "agent",
+        "--task",
+        "t",
+        "--json",
+    ];
+    let without = |words: &[&str]| {
+        let inside = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+        let shell = [
+            "--user",
+            "--map-root-user",
+            "sh",
+            "-c",
+            inside,
+            env!("CARGO_BIN_EXE_abp"),
+        ];
+        let command = desk.program("unshare", &[&shell, words].concat()).output();
+        Ran::new(command.unwrap())
+    };
+    let refused = without(&words);
+    assert_eq!(refused.status, 6, "{}{}", refused.stdout, refused.stderr);
+    let shown = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(shown.contains("SANDBOX_UNAVAILABLE"), "{shown}");
+    assert!(shown.contains("max_user_namespaces"), "{shown}");
+
+    let desk = desk_with(script, "", "engine = \"none\"");
+    let (status, receipt) = run(&desk, &[]);
+    assert_eq!(status, 0, "{receipt:#}");
+    let sandbox = json!({"engine": "none", "network": "open"});
+    assert_eq!(receipt["enforcement"]["sandbox"], sandbox);
+    let notes = receipt["workspace"]["notes"].to_string();
+    assert!(notes.contains("not sandboxed"), "{notes}");
+}
+
+#[test]
+fn a_program_of_the_command_line_is_confined() {
+    let desk = Desk::new();
+    std::fs::create_dir(desk.path("locked")).unwrap();
+    desk.write("locked/file", "kept\n")
+        .write("secret.txt", "s\n");
+    let policy = json!({"deny_write": ["locked", "*.pem"], "deny_read": ["secret.txt"]});
+    desk.write("policy.json", policy.to_string());
+    let script = "echo made > made; rm locked/file; mv locked away; cat secret.txt; \
+                  echo x > ../outside; curl -sS -f http://evil.test/; ls -A ~; exit 7";
+    let run = [
+        "sandbox",
+        "run",
+        "--policy",
+        "policy.json",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ran = desk.abp(&run);
+    assert_eq!((ran.status, &*ran.stdout), (7, ""), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("refused connection to evil.test"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        std::fs::read_to_string(desk.path("made")).unwrap(),
+        "made\n"
+    );
+    assert_eq!(
+        std::fs::read_to_string(desk.path("locked/file")).unwrap(),
+        "kept\n"
+    );
+
+    let (status, plan) = desk.json(&["sandbox", "explain", "--policy", "policy.json"]);
+    assert_eq!(status, 0);
+    let rules: Vec<_> = plan["rules"].as_array().unwrap().iter().collect();
+    let held: Vec<_> = rules
+        .iter()
+        .map(|rule| (&rule["pattern"], &rule["enforced_by"]))
+        .collect();
+    let expected = [
+        (&json!("secret.txt"), &json!("kernel")),
+        (&json!("locked"), &json!("kernel")),
+        (&json!("*.pem"), &json!("none")),
+    ];
+    assert_eq!(held, expected, "{plan:#}");
+
+    // The home directory holds the keys.
+    let home = desk.home();
+    let refused = desk.abp(&[
+        "sandbox",
+        "run",
+        "--workspace",
+        home.to_str().unwrap(),
+        "--",
+        "true",
+    ]);
+    assert_eq!(refused.status, 6, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("home directory"),
+        "{}",
+        refused.stderr
+    );
+    let missing = desk.abp(&["sandbox", "run", "--", "no-such-program"]);
+    assert_ne!(missing.status, 0);
+    assert!(
+        missing.stderr.contains("no-such-program"),
+        "{}",
+        missing.stderr
+    );
+}
+
+/// Builds and tests of ordinary projects run inside, with the network off.
+#[test]
+fn projects_can_be_tested_inside() {
+    let cargo = [
+        (
+            "Cargo.toml",
+            "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+        ),
+        (
+            "src/lib.rs",
+            "#[test]\nfn adds() { assert_eq!(1 + 1, 2); }\n",
+        ),
+    ];
+    let node = [
+        (
+            "package.json",
+            r#"{"name": "small", "scripts": {"test": "node --test"}}"#,
+        ),
+        (
+            "a.test.js",
+            "require('node:test')('adds', () => { if (1 + 1 !== 2) throw 1; });\n",
+        ),
+    ];
+    let python = [("test_small.py", "def test_adds():\n    assert 1 + 1 == 2\n")];
+    let projects: [(&[(&str, &str)], &[&str]); 3] = [
+        (&cargo, &["cargo", "test", "--offline"]),
+        (&node, &["npm", "test"]),
+        (&python, &["python3", "-m", "pytest", "-q"]),
+    ];
+    for (files, command) in projects {
+        let works = Command::new(command[0]).arg("--version").output();
+        let has_pytest = || {
+            Command::new("python3")
+                .args(["-c", "import pytest"])
+                .status()
+        };
+        let is_python = command[0] == "python3";
+        if works.is_err() || (is_python && !has_pytest().is_ok_and(|status| status.success())) {
+            abp_testkit::skip(
+                &format!("a sandboxed {}", command.join(" ")),
+                "it is not installed",
+            );
+            continue;
+        }
+        // With the user's own home directory: toolchains are there.
+        let desk = Desk::new();
+        for (name, content) in files {
+            let path = desk.path(name);
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).unwrap();
+            desk.write(name, content);
+        }
+        let mut run = desk.command(&[&["sandbox", "run", "--"], command].concat());
+        if let Some(home) = std::env::var_os("HOME") {
+            run.env("HOME", home).env("ABP_HOME", desk.state(""));
+        }
+        let ran = Ran::new(run.output().unwrap());
+        assert_eq!(ran.status, 0, "{command:?}: {}\n{}", ran.stdout, ran.stderr);
+    }
+}

@@ -446,8 +446,13 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  abp doctor --json")]
-pub(crate) struct DoctorArgs {}
+#[command(after_help = "Examples:\n  abp doctor --json\n  \
+abp doctor --apparmor-profile | sudo tee /etc/apparmor.d/abp")]
+pub(crate) struct DoctorArgs {
+    /// Print the AppArmor profile that lets abp make sandboxes where AppArmor restricts user namespaces.
+    #[arg(long)]
+    pub(crate) apparmor_profile: bool,
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  abp completion bash > abp.bash")]

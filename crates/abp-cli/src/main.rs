@@ -65,7 +65,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Config(args) => cmd::config::run(&args, global, output),
         Command::Init(args) => cmd::config::init(&args, output),
         Command::Explain(args) => cmd::explain::run(&args, output),
-        Command::Doctor(_) => cmd::doctor::run(global, output),
+        Command::Doctor(args) => cmd::doctor::run(&args, global, output),
         Command::Completion(args) => Ok(cmd::shell::completion(&args, output)),
         Command::Man(args) => cmd::shell::man(&args, output),
     };

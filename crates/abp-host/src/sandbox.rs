@@ -51,6 +51,18 @@ pub struct RunSandbox {
 }
 
 impl SandboxSettings {
+    /// The name of the mechanism that sandboxes will have.
+    ///
+    /// # Errors
+    /// Fails where none can be had.
+    pub fn engine(&self) -> Result<&'static str, AbpError> {
+        let kernel = self.machine.kernel().map_err(|error| refused(&error))?;
+        let engine = kernel
+            .choose(self.engine)
+            .map_err(|error| refused(&error))?;
+        Ok(engine.as_str())
+    }
+
     /// Plans the sandbox of a program under a policy.
     ///
     /// # Errors

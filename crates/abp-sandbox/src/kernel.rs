@@ -45,7 +45,7 @@ impl KernelFeatures {
     ///
     /// # Errors
     /// Refuses an engine whose layers cannot all be had.
-    pub(crate) fn choose(&self, choice: EngineChoice) -> Result<Engine, SandboxError> {
+    pub fn choose(&self, choice: EngineChoice) -> Result<Engine, SandboxError> {
         match choice {
             EngineChoice::Namespaces => self.namespaces_engine(),
             EngineChoice::Landlock => self.landlock_engine(),

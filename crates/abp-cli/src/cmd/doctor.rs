@@ -7,13 +7,15 @@ mod gateway;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use abp_error::{AbpError, ExitStatus};
+use abp_config::Config;
+use abp_error::{AbpError, ErrorCode, ExitStatus};
+use abp_sidecar_sdk::{Place, sandbox_settings};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
 
 use self::directories::{disk, private_directory};
-use crate::args::GlobalArgs;
+use crate::args::{DoctorArgs, GlobalArgs};
 use crate::output::{BAD, GOOD, NOTE, Output};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
@@ -48,7 +50,14 @@ impl Check {
     }
 }
 
-pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus, AbpError> {
+pub(crate) fn run(
+    args: &DoctorArgs,
+    global: &GlobalArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    if args.apparmor_profile {
+        return print_apparmor_profile(output);
+    }
     let session = Session::open(global, &[], output)?;
     let config = session.config();
     let mut checks = vec![
@@ -58,11 +67,11 @@ pub(crate) fn run(global: &GlobalArgs, output: &mut Output) -> Result<ExitStatus
         disk("disk for stages", &config.stages_dir),
         kernel(),
         process_handles(),
-        user_namespaces(),
         git(),
         clock(),
         interrupted_work(&session),
     ];
+    checks.extend(sandbox(config));
     checks.extend(backends::checks(&session.plane));
     checks.extend(block_on(async { Ok(gateway::checks(config).await) })?);
     let failed = checks.iter().any(|check| check.status == Status::Failed);
@@ -133,20 +142,73 @@ fn process_handles() -> Check {
     Check::new("processes", status, detail)
 }
 
-fn user_namespaces() -> Check {
-    let limit = std::fs::read_to_string("/proc/sys/user/max_user_namespaces");
-    let (status, detail) = match limit.as_deref().map(str::trim) {
-        Ok("0") => (
-            Status::Warning,
-            "user namespaces are switched off".to_owned(),
-        ),
-        Ok(limit) => (Status::Ok, format!("user namespaces up to {limit}")),
-        Err(error) => (
-            Status::Warning,
-            format!("user namespaces cannot be judged: {error}"),
-        ),
+/// Prints the AppArmor profile that lets this program make user namespaces where others may not.
+fn print_apparmor_profile(output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let program = std::env::current_exe().map_err(|error| {
+        AbpError::new(ErrorCode::Internal, "cannot find this program").with_source(error)
+    })?;
+    let program = program.display();
+    output.write(&format!(
+        "# sudo tee /etc/apparmor.d/abp < this; sudo apparmor_parser -r /etc/apparmor.d/abp\n\
+         abi <abi/4.0>,\n\
+         include <tunables/global>\n\n\
+         profile abp {program} flags=(unconfined) {{\n  userns,\n  include if exists <local/abp>\n}}\n"
+    ));
+    Ok(ExitStatus::Success)
+}
+
+/// Tries each layer of a sandbox.
+fn sandbox(config: &Config) -> Vec<Check> {
+    let place = Place::of_this_program();
+    let features = match place.machine.kernel() {
+        Ok(features) => features,
+        Err(error) => return vec![Check::new("sandbox", Status::Failed, error.to_string())],
     };
-    Check::new("namespaces", status, detail)
+    let check = |name: &str, tried: Result<String, &String>, missing: Status| match tried {
+        Ok(detail) => Check::new(name, Status::Ok, detail),
+        Err(refused) => Check::new(name, missing, refused.clone()),
+    };
+    let namespaces = features.namespaces.as_ref();
+    let landlock = features.landlock.as_ref();
+    let seccomp = features.seccomp.as_ref();
+    vec![
+        check(
+            "namespaces",
+            namespaces.map(|()| "a root, processes and a network of their own".to_owned()),
+            Status::Warning,
+        ),
+        check(
+            "landlock",
+            landlock.map(|version| format!("version {version}")),
+            Status::Warning,
+        ),
+        check(
+            "seccomp",
+            seccomp.map(|()| "filters of system calls work".to_owned()),
+            Status::Warning,
+        ),
+        engine(config, &place),
+    ]
+}
+
+/// The sandbox that runs get by this configuration.
+fn engine(config: &Config, place: &Place) -> Check {
+    let Some(settings) = sandbox_settings(&config.sandbox, place) else {
+        let detail = "switched off: agents may do whatever you may".to_owned();
+        return Check::new("sandbox", Status::Warning, detail);
+    };
+    match settings.engine() {
+        Ok(engine) => Check::new(
+            "sandbox",
+            Status::Ok,
+            format!("runs are confined by {engine}"),
+        ),
+        Err(error) => Check::new(
+            "sandbox",
+            Status::Failed,
+            format!("runs are refused: {error}"),
+        ),
+    }
 }
 
 fn git() -> Check {

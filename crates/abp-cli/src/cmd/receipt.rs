@@ -7,7 +7,7 @@ mod verify;
 
 use std::path::Path;
 
-use abp_core::{Outcome, Receipt};
+use abp_core::{Outcome, Receipt, SandboxReport};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::diff_documents;
 
@@ -61,7 +61,19 @@ fn diff(old: &Path, new: &Path, output: &mut Output) -> Result<ExitStatus, AbpEr
     Ok(ExitStatus::Success)
 }
 
-/// What a receipt says, in a few aligned lines.
+/// What confined the processes of a run, in a line.
+fn confined(sandbox: &SandboxReport) -> String {
+    if sandbox.layers.is_empty() {
+        return format!("{BAD}by nothing: the sandbox is switched off{BAD:#}");
+    }
+    let network = match sandbox.network.as_str() {
+        "open" => format!("; {BAD}the network is open{BAD:#}"),
+        _ => String::new(),
+    };
+    format!("by {}{network}", one_line(&sandbox.layers.join(", ")))
+}
+
+/// Prints the essence of a receipt in a few aligned lines.
 pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
     let (style, word) = match receipt.outcome {
         Outcome::Complete => (GOOD, "complete"),
@@ -90,6 +102,9 @@ pub(crate) fn print_summary(receipt: &Receipt, output: &mut Output) {
         "backend",
         &one_line(&format!("{}{version}", receipt.backend.id)),
     );
+    if let Some(sandbox) = &receipt.enforcement.sandbox {
+        output.field("confined", &confined(sandbox));
+    }
     for entry in receipt.plan.iter().flat_map(|plan| &plan.emulation.applied) {
         output.field("emulated", entry.capability.as_str());
     }

@@ -55,9 +55,10 @@ pub struct ChangeSetRecord {
     pub sha256: [u8; 32],
     /// How far they are decided.
     pub state: ChangeSetState,
-    /// When they came into that state.
+    /// When the last decision about them was made, or the application under way began; where there is
+    /// neither, the end of the run.
     pub state_at: Timestamp,
-    /// Who brought them into that state; empty where the run itself did.
+    /// Who decided or applies; empty where nobody did.
     pub state_by: String,
 }
 

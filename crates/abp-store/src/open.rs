@@ -169,6 +169,13 @@ async fn set_up_log(
         .fetch_optional(&mut *connection)
         .await?;
     let Some(origin) = stored else {
+        // A store that has a log is not a new one, and gets no new key.
+        let entries: i64 = sqlx::query_scalar(LOG_ROWS)
+            .fetch_one(&mut *connection)
+            .await?;
+        if entries > 0 {
+            return Err(log.broken(&NO_HEAD).into());
+        }
         let origin = match &options.origin {
             Some(origin) => origin.clone(),
             None => format!("abp.local/{}", Uuid::new_v4().simple()),
@@ -188,6 +195,12 @@ async fn set_up_log(
     log.load(connection).await?;
     Ok(origin)
 }
+
+/// Whether there is anything of a log, whatever its head says.
+pub(crate) const LOG_ROWS: &str =
+    "SELECT (SELECT count(*) FROM log) + (SELECT count(*) FROM checkpoints)";
+/// What is wrong with a log without a head.
+pub(crate) const NO_HEAD: &str = "the row of table head, with its name and its key, was removed; restore the store from a backup";
 
 fn system_clock() -> Timestamp {
     let since_epoch = SystemTime::now()

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::error::Failure;
 use crate::layout::Layout;
 use crate::log::number;
+use crate::open::{LOG_ROWS, NO_HEAD};
 use crate::owner;
 use crate::project::ancestors_json;
 use crate::record::{
@@ -76,7 +77,16 @@ impl StoreReader {
             .fetch_optional(&reader.pool)
             .await
             .map_err(|error| reader.failed(&error))?;
-        Ok(origin.map(|origin| Self { origin, ..reader }))
+        let Some(origin) = origin else {
+            let entries: i64 = sqlx::query_scalar(LOG_ROWS)
+                .fetch_one(&reader.pool)
+                .await
+                .map_err(|error| reader.failed(&error))?;
+            let lost = (entries > 0).then(|| reader.broken(NO_HEAD.to_owned()));
+            reader.close().await;
+            return lost.map_or(Ok(None), Err);
+        };
+        Ok(Some(Self { origin, ..reader }))
     }
 
     pub(crate) fn new(

@@ -13,8 +13,10 @@
 //! Then the tables are looked through for rows that no entry has. At most a few rows are in memory.
 
 mod feed;
+mod head;
 mod judge;
 mod problem;
+mod standing;
 mod tables;
 
 pub use problem::{RunPart, StoreProblem};
@@ -124,6 +126,7 @@ impl StoreReader {
             .await
             .map_err(|error| self.failed(&error))?;
         let (size, running) = self.extent(&mut snapshot).await?;
+        let head = self.head_row(&mut snapshot).await?;
         let mut checkpoints = options.kept;
         checkpoints.extend(
             self.spread_checkpoints(&mut snapshot, &mut findings)
@@ -156,6 +159,7 @@ impl StoreReader {
             let seq = log.signed_size;
             findings.add(StoreProblem::Unsigned { seq });
         }
+        self.check_head(&head, &log, &mut findings).await?;
         self.check_tables(size, &mut findings).await;
         Ok(StoreReport {
             log,
@@ -194,9 +198,9 @@ impl StoreReader {
         snapshot: &mut SqliteConnection,
         findings: &mut Findings,
     ) -> Result<Vec<SignedCheckpoint>, StoreError> {
-        let notes: Vec<String> = sqlx::query_scalar(
-            "SELECT note FROM (
-                SELECT note, row_number() OVER (ORDER BY size DESC) - 1 AS place,
+        let notes: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT size, note FROM (
+                SELECT size, note, row_number() OVER (ORDER BY size DESC) - 1 AS place,
                     1 + (SELECT count(*) FROM checkpoints) / ? AS stride
                 FROM checkpoints
             ) WHERE place % stride = 0",
@@ -206,9 +210,15 @@ impl StoreReader {
         .await
         .map_err(|error| self.failed(&error))?;
         let mut checkpoints = Vec::with_capacity(notes.len());
-        for note in notes {
-            match note.parse() {
-                Ok(checkpoint) => checkpoints.push(checkpoint),
+        for (size, note) in notes {
+            match note.parse::<SignedCheckpoint>() {
+                Ok(checkpoint) => {
+                    let signed = checkpoint.checkpoint().size();
+                    if u64::try_from(size) != Ok(signed) {
+                        findings.add(StoreProblem::Checkpoint { size, signed });
+                    }
+                    checkpoints.push(checkpoint);
+                }
                 Err(error) => findings.add(StoreProblem::UnreadableCheckpoint {
                     problem: format!("{error}"),
                 }),

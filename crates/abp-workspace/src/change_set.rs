@@ -50,6 +50,8 @@ pub struct ChangeSet {
     directories: BTreeMap<Vec<u8>, u32>,
     /// Sorted by path, each path once.
     pub(crate) changes: Vec<ChangedPath>,
+    /// The hashes of the images that are stored with it, so that a removed one is missed.
+    images: BTreeSet<[u8; 32]>,
 }
 
 /// A path that a run changed.
@@ -146,12 +148,19 @@ impl ChangeSet {
             final_sha256: changes.manifest_sha256().to_owned(),
             directories,
             changes: changes_made.collect(),
+            images: BTreeSet::new(),
         })
     }
 
     /// Reads the images of the files that may have to be merged or shown in a diff, the changed files
-    /// before the deleted ones.
-    pub(crate) fn read_images(&self, baseline: &Baseline) -> Result<Vec<BeforeImage>, Error> {
+    /// before the deleted ones, and names them.
+    pub(crate) fn take_images(&mut self, baseline: &Baseline) -> Result<Vec<BeforeImage>, Error> {
+        let images = self.read_images(baseline)?;
+        self.images = images.iter().map(|image| image.sha256).collect();
+        Ok(images)
+    }
+
+    fn read_images(&self, baseline: &Baseline) -> Result<Vec<BeforeImage>, Error> {
         let (mut images, mut known) = (Vec::new(), BTreeSet::new());
         let mut room = MAX_IMAGE_BYTES;
         let files = self.changes.iter().filter_map(|change| {
@@ -325,10 +334,10 @@ impl ChangeSet {
 }
 
 /// Bounds the document by the names in it: each byte of a name takes at most six in JSON and four
-/// thirds in base64, and everything else of a change fits into 600.
+/// thirds in base64, and everything else of a change fits into 700.
 fn check_size(names: impl ExactSizeIterator<Item = usize>) -> Result<(), Error> {
     let count = names.len();
-    let bytes: usize = names.map(|length| length.saturating_mul(8) + 600).sum();
+    let bytes: usize = names.map(|length| length.saturating_mul(8) + 700).sum();
     if count > MAX_CHANGES || bytes > MAX_DOCUMENT_BYTES {
         return Err(Error::TooManyChanges {
             count: count as u64,

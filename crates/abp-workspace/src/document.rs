@@ -225,7 +225,7 @@ pub(crate) fn is_hash(text: &str) -> bool {
     hash_from_hex(text).is_some()
 }
 
-fn hash_from_hex(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn hash_from_hex(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     if text.len() != 2 * hash.len() || !text.is_ascii() {
         return None;

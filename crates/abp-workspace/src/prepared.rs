@@ -289,8 +289,8 @@ impl PreparedWorkspace {
     /// where a change set cannot name all changes.
     pub fn change_set(&self, changes: &Changes) -> Result<(ChangeSet, Vec<BeforeImage>), Error> {
         let source = self.source.clone();
-        let set = ChangeSet::new(self.is_staged, source, &self.baseline, changes)?;
-        let images = set.read_images(&self.baseline)?;
+        let mut set = ChangeSet::new(self.is_staged, source, &self.baseline, changes)?;
+        let images = set.take_images(&self.baseline)?;
         Ok((set, images))
     }
 

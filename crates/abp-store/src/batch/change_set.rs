@@ -23,6 +23,12 @@ struct Standing {
     state_by: String,
 }
 
+/// From when on a change set is in its state, and by whose decision.
+struct StateSince {
+    at: Timestamp,
+    by: String,
+}
+
 /// An application, without its journal.
 struct Application {
     run: i64,
@@ -83,7 +89,8 @@ impl Batch<'_> {
                     DecisionKind::Discarded => ChangeSetState::Discarded,
                     _ => ChangeSetState::Expired,
                 };
-                self.set_state(standing.run, state, &decider.by).await?;
+                self.set_state(standing.run, state, &self.since(&decider.by))
+                    .await?;
                 let decision = self.decision(*run_id, *kind, decider, standing.sha256);
                 let record = self.log_decision(standing.run, decision).await?;
                 Ok(Done::Decided(Some(Box::new(record))))
@@ -104,6 +111,10 @@ impl Batch<'_> {
             vouched == Some(standing.sha256) || standing.state != ChangeSetState::Proposed
         });
         if keep {
+            // Changes that nobody decided about are proposed from the end of the run on.
+            if let Some(standing) = standing {
+                self.follow_log(run, standing.state).await?;
+            }
             return Ok(());
         }
         if standing.is_some() {
@@ -144,7 +155,7 @@ impl Batch<'_> {
         journal: &[u8],
     ) -> Result<Done, Blocked> {
         let run = self.decidable(run_id).await?.run;
-        self.set_state(run, ChangeSetState::Applying, &decider.by)
+        self.set_state(run, ChangeSetState::Applying, &self.since(&decider.by))
             .await?;
         sqlx::query(
             "INSERT INTO applications
@@ -188,10 +199,12 @@ impl Batch<'_> {
             ApplicationEnd::Conflict => (ChangeSetState::Conflict, None),
             ApplicationEnd::Withdrawn => (ChangeSetState::Proposed, None),
         };
-        self.set_state(run, state, &application.decider.by).await?;
         let Some(kind) = kind else {
+            self.follow_log(run, state).await?;
             return Ok(Done::Decided(None));
         };
+        self.set_state(run, state, &self.since(&application.decider.by))
+            .await?;
         let mut decision = self.decision(run_id, kind, &application.decider, standing.sha256);
         match end {
             ApplicationEnd::Applied { paths, .. } => decision.paths.clone_from(paths),
@@ -262,17 +275,59 @@ impl Batch<'_> {
         }))
     }
 
+    fn since(&self, by: &str) -> StateSince {
+        StateSince {
+            at: self.by.now,
+            by: by.to_owned(),
+        }
+    }
+
+    /// Brings a change set into a state that no decision is logged for. Who and when are then those
+    /// of the last decision, or else the end of the run: both can be verified, where a time that only
+    /// this row has could be edited unseen. While changes are being applied, the row of the
+    /// application says both.
+    async fn follow_log(&mut self, run: i64, state: ChangeSetState) -> Result<(), Blocked> {
+        if state == ChangeSetState::Applying {
+            return Ok(());
+        }
+        let row = sqlx::query(
+            "SELECT (SELECT document FROM decisions WHERE run = runs.id
+                    ORDER BY log_seq DESC LIMIT 1), ended_at
+            FROM runs WHERE id = ?",
+        )
+        .bind(run)
+        .fetch_one(&mut *self.connection)
+        .await?;
+        let document: Option<Vec<u8>> = row.try_get(0)?;
+        let ended_at: Option<i64> = row.try_get(1)?;
+        let since = match document {
+            Some(document) => {
+                let decision = ChangeDecision::from_document(&document)
+                    .map_err(|error| self.log.broken(&error))?;
+                StateSince {
+                    at: decision.at,
+                    by: decision.by,
+                }
+            }
+            None => StateSince {
+                at: ended_at.map_or(self.by.now, Timestamp::from_unix_millis),
+                by: String::new(),
+            },
+        };
+        self.set_state(run, state, &since).await
+    }
+
     /// Brings a change set into a state; what a decided one needed is removed.
     async fn set_state(
         &mut self,
         run: i64,
         state: ChangeSetState,
-        by: &str,
+        since: &StateSince,
     ) -> Result<(), Blocked> {
         sqlx::query("UPDATE change_sets SET state = ?, state_at = ?, state_by = ? WHERE run = ?")
             .bind(state.as_str())
-            .bind(self.by.now.as_unix_millis())
-            .bind(by)
+            .bind(since.at.as_unix_millis())
+            .bind(since.by.as_str())
             .bind(run)
             .execute(self.writing())
             .await?;

@@ -46,6 +46,7 @@ pub(super) enum Joined<T> {
 pub(super) struct ReceiptRow {
     pub(super) run: i64,
     pub(super) run_id: String,
+    pub(super) sha256: String,
     pub(super) document: Vec<u8>,
     pub(super) outcome: Option<String>,
     pub(super) ended_at: Option<i64>,
@@ -85,7 +86,7 @@ pub(super) struct DecisionRow {
 const ENTRIES: &str = "SELECT log.seq, entry, leaf,
         receipts.run, ended.run_id, receipts.document, ended.outcome, ended.ended_at,
         change_sets.sha256, change_sets.state,
-        EXISTS (SELECT 1 FROM decisions AS d WHERE d.run = receipts.run),
+        EXISTS (SELECT 1 FROM decisions AS d WHERE d.run = receipts.run), receipts.sha256,
         started.run_id, started.accepted_at, started.work_order, started.work_order_sha256,
         started.backend, started.backend_asked, started.principal, started.idempotency_key,
         started.request_sha256, started.project_path, started.project_inode,
@@ -225,7 +226,8 @@ impl StoreReader {
         };
         let receipt = "SELECT receipts.run, runs.run_id, document, outcome, ended_at,
                 change_sets.sha256, change_sets.state,
-                EXISTS (SELECT 1 FROM decisions WHERE decisions.run = receipts.run)
+                EXISTS (SELECT 1 FROM decisions WHERE decisions.run = receipts.run),
+                receipts.sha256
             FROM receipts LEFT JOIN runs ON runs.id = receipts.run
                 LEFT JOIN change_sets ON change_sets.run = receipts.run
             WHERE receipts.log_seq = ?";
@@ -282,9 +284,9 @@ fn read_row(row: &SqliteRow) -> Result<LogRow, sqlx::Error> {
         seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
         entry: Some((row.try_get::<String, _>(1)?.into_bytes(), leaf)),
         receipt: read_receipt(row, 3)?,
-        started: read_started(row, 11)?,
-        decision: read_decision(row, 23)?,
-        segment: read_segment(row, 28)?,
+        started: read_started(row, 12)?,
+        decision: read_decision(row, 24)?,
+        segment: read_segment(row, 29)?,
     })
 }
 
@@ -301,6 +303,7 @@ fn read_receipt(row: &SqliteRow, first: usize) -> Result<Joined<ReceiptRow>, sql
         run_id: row
             .try_get::<Option<String>, _>(first + 1)?
             .unwrap_or_default(),
+        sha256: row.try_get(first + 8)?,
         document: row.try_get(first + 2)?,
         outcome: row.try_get(first + 3)?,
         ended_at: row.try_get(first + 4)?,

@@ -189,6 +189,10 @@ impl Judge {
         let hash = document_hash(&stored.document)
             .ok()
             .and_then(|hash| hash.parse::<Hash>().ok());
+        if stored.sha256 != logged.to_string() {
+            let detail = format!("it is {}, logged is {logged}", stored.sha256);
+            self.changed(run_id, RunPart::ReceiptHash, detail);
+        }
         // A receipt that was changed vouches for nothing; the verifier of the log says so.
         if hash == Some(logged) {
             self.compare_receipt(run_id, logged, stored);

@@ -61,6 +61,25 @@ pub enum StoreProblem {
         #[serde(rename = "detail")]
         problem: String,
     },
+    /// A checkpoint is filed under another size of the log than the one it signs.
+    Checkpoint {
+        /// The size it is filed under.
+        size: i64,
+        /// The size that it signs.
+        signed: u64,
+    },
+    /// What the store notes of the log's end and keys is not what the log says.
+    Head {
+        /// The column.
+        column: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A ledger of an exchange has another hash than the one it is found by.
+    Ledger {
+        /// The hash of its text.
+        detail: String,
+    },
     /// The database's own structure is damaged.
     Database {
         /// What the database says.
@@ -81,6 +100,8 @@ pub enum RunPart {
     OrderHash,
     /// The stored order, with the task in it.
     Order,
+    /// The hash of the receipt, beside its document.
+    ReceiptHash,
     /// The outcome.
     Outcome,
     /// The time at which the run ended.
@@ -98,6 +119,7 @@ impl fmt::Display for RunPart {
             Self::AcceptedAt => "time of acceptance",
             Self::OrderHash => "hash of the order",
             Self::Order => "stored order",
+            Self::ReceiptHash => "hash of the receipt",
             Self::Outcome => "outcome",
             Self::EndedAt => "time of the end",
             Self::Events => "events",
@@ -133,6 +155,12 @@ impl fmt::Display for StoreProblem {
             Self::UnreadableCheckpoint { problem } => {
                 write!(f, "a checkpoint cannot be read: {problem}")
             }
+            Self::Checkpoint { size, signed } => write!(
+                f,
+                "the checkpoint of size {signed} is filed under size {size}"
+            ),
+            Self::Head { column, detail } => write!(f, "head, column {column}: {detail}"),
+            Self::Ledger { detail } => write!(f, "a ledger was changed: {detail}"),
             Self::Database { problem } => write!(f, "the database is damaged: {problem}"),
         }
     }

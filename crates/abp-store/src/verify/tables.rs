@@ -17,7 +17,12 @@ use crate::log::number;
 const QUICK_CHECK: &str = "PRAGMA quick_check(20)";
 
 /// Each finds rows of one kind: the columns are the run, and what is wrong with it.
-const RUN_CHECKS: [(RunPart, &str); 3] = [
+const RUN_CHECKS: [(RunPart, &str); 4] = [
+    (
+        RunPart::Outcome,
+        "SELECT run_id, 'it is ' || outcome || ', and the run has no end'
+        FROM runs WHERE ended_at IS NULL AND outcome IS NOT NULL LIMIT 20",
+    ),
     (
         RunPart::Events,
         "SELECT run_id, 'they are not numbered from 0 without gaps'
@@ -59,14 +64,21 @@ impl StoreReader {
         for (what, query) in RUN_CHECKS {
             all.extend(self.run_check(what, query).await);
         }
+        all.extend(self.stray_images().await);
         all.extend(self.unlogged_segments(size).await);
         all.extend(self.foreign_keys().await);
         all.extend(self.quick_check().await);
         for problem in all {
             findings.add(problem);
         }
-        if let Err(error) = self.check_blobs(findings).await {
-            findings.add(damage(&error));
+        for checked in [
+            self.check_standings(findings).await,
+            self.check_blobs(findings).await,
+            self.check_ledgers(findings).await,
+        ] {
+            if let Err(error) = checked {
+                findings.add(damage(&error));
+            }
         }
     }
 
@@ -82,7 +94,7 @@ impl StoreReader {
         listed(found, problem)
     }
 
-    async fn run_check(&self, what: RunPart, query: &'static str) -> Vec<StoreProblem> {
+    pub(super) async fn run_check(&self, what: RunPart, query: &'static str) -> Vec<StoreProblem> {
         let found: Result<Vec<(String, String)>, sqlx::Error> =
             sqlx::query_as(query).fetch_all(&self.pool).await;
         listed(found, |(run_id, detail)| match run_id.parse() {
@@ -119,6 +131,24 @@ impl StoreReader {
         }
         if let Some(done) = current {
             done.judge(findings);
+        }
+        Ok(())
+    }
+
+    /// Hashes every ledger: exchanges name theirs by its hash.
+    async fn check_ledgers(&self, findings: &mut Findings) -> Result<(), sqlx::Error> {
+        let mut rows = sqlx::query("SELECT sha256, json FROM ledgers").fetch(&self.pool);
+        while let Some(row) =
+            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
+        {
+            let row = row?;
+            let (sha256, json): (&[u8], &str) = (row.try_get(0)?, row.try_get(1)?);
+            let found = Hash::of(json.as_bytes());
+            if sha256 != found.as_bytes() {
+                findings.add(StoreProblem::Ledger {
+                    detail: format!("the hash of its text is {found}"),
+                });
+            }
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! The document of a change set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::{ChangeSet, ChangedPath};
 use crate::Error;
 use crate::document::{
-    EntryForm, SourceForm, decode, decode_path, encode, encode_name, is_hash, sha256,
+    EntryForm, SourceForm, decode, decode_path, encode, encode_name, hash_from_hex, is_hash, sha256,
 };
+use crate::manifest::hex;
 
 const WHAT: &str = "change set";
 const VERSION: u32 = 1;
@@ -23,6 +24,8 @@ struct ChangeSetForm {
     final_sha256: String,
     directories: Vec<DirectoryForm>,
     changes: Vec<ChangeForm>,
+    /// The SHA-256 of every image that is stored with the document, sorted.
+    images: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,6 +103,7 @@ impl ChangeSet {
             final_sha256: self.final_sha256.clone(),
             directories: directories.collect(),
             changes: changes.collect(),
+            images: self.images.iter().map(|sha256| hex(sha256)).collect(),
         }
     }
 
@@ -129,7 +133,10 @@ impl ChangeSet {
             check_change(&change, changes.last())?;
             changes.push(change);
         }
+        let images = form.images.iter().map(|image| hash_from_hex(image));
+        let images: Option<BTreeSet<[u8; 32]>> = images.collect();
         Ok(Self {
+            images: images.ok_or("an image has no SHA-256")?,
             is_staged: form.staged,
             source: form.source.identity()?,
             baseline_sha256: form.baseline_sha256,

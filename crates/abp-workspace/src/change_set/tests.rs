@@ -1,6 +1,6 @@
 //! Documents are read back exactly, and nothing else is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -74,6 +74,7 @@ prop_compose! {
             final_sha256: "ff".repeat(32),
             directories,
             changes: changes.filter(|change| change.before != change.after).collect(),
+            images: BTreeSet::new(),
         }
     }
 }
@@ -165,6 +166,7 @@ fn impossible_documents_are_refused() {
         final_sha256: "11".repeat(32),
         directories: BTreeMap::new(),
         changes: vec![change(b"a"), change(b"b")],
+        images: BTreeSet::from([[7; 32]]),
     };
     let document = String::from_utf8(set.to_document().expect("document")).expect("text");
     let hash = "07".repeat(32);

@@ -142,6 +142,12 @@ impl PriceTable {
             .or_else(|| self.prices.get("*"))
     }
 
+    /// The price of a model that has an entry of its own.
+    #[must_use]
+    pub fn exact(&self, model: &str) -> Option<&ModelPrice> {
+        self.prices.get(model)
+    }
+
     /// Sets the price of a model.
     pub fn set(&mut self, model: impl Into<String>, price: ModelPrice) {
         self.prices.insert(model.into(), price);

@@ -174,6 +174,12 @@ impl ConfirmedPlan {
         }
     }
 
+    /// Whether the final answer is checked: for what was emulated, or for the output schema.
+    #[must_use]
+    pub fn checks_answer(&self) -> bool {
+        !self.post.is_empty() || self.native_check.is_some()
+    }
+
     /// Checks an answer that the vendor itself was to hold to the output schema.
     ///
     /// # Errors

@@ -198,8 +198,9 @@ impl RunPlan {
     }
 
     /// The model that is asked for on a backend, as its vendor names it. An order that names none gets
-    /// the first model that the backend lists.
-    pub(crate) fn model_on(&self, backend: &str) -> Option<String> {
+    /// the first model that the backend lists; `None` for agents.
+    #[must_use]
+    pub fn model_on(&self, backend: &str) -> Option<String> {
         let served = self.offers.get(backend)?.served.as_ref();
         let asked = self.demands.model.as_deref();
         let asked = asked.or_else(|| served.and_then(ServedModels::first_named))?;

@@ -1,5 +1,7 @@
 //! The account of a run on a model: what was exchanged, what it used, and which model answered.
 
+use std::collections::BTreeMap;
+
 use abp_core::{AgentEventKind, RunExchange, UsageNormalized};
 use bytes::Bytes;
 use serde_json::Value;
@@ -76,6 +78,16 @@ impl Account {
                 *usage = sum(&self.before, usage);
             }
         }
+    }
+
+    /// What an event of usage is told with: the model that the vendor names, so that the host counts at
+    /// its price.
+    pub(super) fn usage_ext(&self, event: &AgentEventKind) -> Option<BTreeMap<String, Value>> {
+        if !matches!(event, AgentEventKind::UsageUpdated { .. }) {
+            return None;
+        }
+        let model = self.exchanges.last()?.model.clone()?;
+        Some(BTreeMap::from([("model".to_owned(), Value::String(model))]))
     }
 
     /// What the receipt is told: the model that answered last, the exchanges, and the vendor's counts.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use abp_backend_core::{ModelBody, ModelReply, RunContext, Upstream};
+use abp_backend_core::{Emission, ModelBody, ModelReply, RunContext, Upstream};
 use abp_core::AgentEventKind;
 use abp_dialect::Exchange;
 use abp_error::{AbpError, ErrorCode};
@@ -28,6 +28,12 @@ pub(super) struct Talk<'t> {
     pub(super) account: &'t mut Account,
 }
 
+/// An answer that does not hold what was promised.
+struct UnusableAnswer {
+    code: ErrorCode,
+    problem: String,
+}
+
 impl Talk<'_> {
     /// Asks, tells what is answered, and asks once more where the answer cannot be used.
     ///
@@ -38,15 +44,27 @@ impl Talk<'_> {
         let files = files::read(self.context).await?;
         let payload = plan.request_with(&files).map_err(AbpError::from)?;
         let text = self.ask(&payload).await?;
-        if let Err(problem) = plan.check_native_output(&text) {
-            let message =
-                format!("the vendor was to hold the answer to the output schema, and {problem}");
-            emit(self.context, vec![AgentEventKind::Warning { message }]).await?;
-        }
-        match plan.post().check(&text) {
+        match self.check(&text) {
             Ok(()) => Ok(()),
-            Err(problem) => self.repair(&files, &text, &problem.to_string()).await,
+            Err(unusable) => self.repair(&files, &text, unusable).await,
         }
+    }
+
+    /// Checks an answer, for what was emulated and for the schema that the vendor was to hold it to:
+    /// whichever broke it, the caller gets no answer of another form.
+    fn check(&self, text: &str) -> Result<(), UnusableAnswer> {
+        let plan = self.context.plan();
+        plan.post().check(text).map_err(|problem| UnusableAnswer {
+            code: ErrorCode::CapabilityEmulationFailed,
+            problem: problem.to_string(),
+        })?;
+        plan.check_native_output(text)
+            .map_err(|problem| UnusableAnswer {
+                code: ErrorCode::BackendBrokenAnswer,
+                problem: format!(
+                    "the vendor was to hold the answer to the output schema, and {problem}"
+                ),
+            })
     }
 
     /// Shows the model what is wrong with its answer, and takes the next one if it holds.
@@ -54,21 +72,24 @@ impl Talk<'_> {
         &mut self,
         files: &[ContextFile],
         text: &str,
-        problem: &str,
+        unusable: UnusableAnswer,
     ) -> Result<(), Interrupted> {
-        let failed = |problem: String| AbpError::new(ErrorCode::CapabilityEmulationFailed, problem);
+        let UnusableAnswer { code, problem } = unusable;
         let plan = self.context.plan();
         if self.context.order().config.max_turns == Some(1) {
             let message = format!("{problem}; the run has no turn left to ask again");
-            return Err(failed(message).into());
+            return Err(AbpError::new(code, message).into());
         }
         let message = format!("{problem}; the model is asked once more");
         emit(self.context, vec![AgentEventKind::Warning { message }]).await?;
-        let again = plan.repair_request(files, text, problem);
+        let again = plan.repair_request(files, text, &problem);
         let again = again.map_err(AbpError::from)?;
         let text = self.ask(&again).await?;
-        let checked = plan.post().check(&text);
-        Ok(checked.map_err(|problem| failed(format!("{problem}, also when asked again")))?)
+        let checked = self.check(&text).map_err(|unusable| {
+            let message = format!("{}, also when asked again", unusable.problem);
+            AbpError::new(unusable.code, message)
+        });
+        Ok(checked?)
     }
 
     /// One exchange. Returns what was said in words.
@@ -102,9 +123,12 @@ impl Talk<'_> {
             .map(|event| (event.kind, event.ext))
             .unzip();
         self.account.add_up(&mut kinds);
-        let events = kinds.into_iter().zip(exts);
-        let events = events.map(|(kind, ext)| abp_backend_core::Emission { kind, ext });
-        emit_all(self.context, events.collect()).await?;
+        let events = kinds.into_iter().zip(exts).map(|(kind, ext)| {
+            let ext = ext.or_else(|| self.account.usage_ext(&kind));
+            Emission { kind, ext }
+        });
+        let events = events.collect();
+        emit_all(self.context, events).await?;
         Ok(answer.text.unwrap_or_default())
     }
 
@@ -153,7 +177,12 @@ impl Talk<'_> {
                 // What was used until then was used.
                 let mut used: Vec<_> = reader.usage_so_far().into_iter().collect();
                 self.account.add_up(&mut used);
-                emit(self.context, used).await?;
+                let used = used.into_iter().map(|kind| {
+                    let ext = self.account.usage_ext(&kind);
+                    Emission { kind, ext }
+                });
+                let used = used.collect();
+                emit_all(self.context, used).await?;
                 Err(interrupted)
             }
         }

@@ -136,27 +136,47 @@ async fn an_emulated_schema_is_told_checked_and_repaired_once() {
     assert_eq!(vendor.requests().len(), 1, "there is no turn for another");
 }
 
-/// A vendor that is to hold the schema itself and does not is not believed in silence.
+/// A vendor that is to hold the schema itself and does not is asked once more, as where ABP holds it,
+/// and then the run fails.
 #[tokio::test]
-async fn a_native_schema_is_sent_and_its_breach_told() {
-    for (answer, is_told) in [(r#"{"city": "Rome"}"#, false), ("Rome", true)] {
-        let vendor = FakeVendor::start(chat(answer, (1, 1))).unwrap();
+async fn a_native_schema_is_sent_checked_and_repaired_once() {
+    let good = r#"{"city": "Rome"}"#;
+    let broken = Some(ErrorCode::BackendBrokenAnswer);
+    let cases: [(&[&str], Option<u32>, usize, Option<ErrorCode>); 4] = [
+        (&[good], None, 1, None),
+        (&["Rome", good], None, 2, None),
+        (&["Rome", r#"{"town": 1}"#, good], None, 2, broken),
+        (&["Rome", good], Some(1), 1, broken),
+    ];
+    for (answers, max_turns, asked, code) in cases {
+        let replies = answers.iter().map(|text| chat(text, (1, 1)));
+        let vendor = FakeVendor::start(Script::InOrder(replies.collect())).unwrap();
         let abilities = |_, _: Option<&str>| {
             let structured = Capability::StructuredOutputJsonSchema;
             CapabilityManifest::from([(structured, SupportLevel::Native)])
         };
         let upstream = Arc::new(upstream(&vendor, Dialect::OpenAi));
         let backend = ModelBackend::new(upstream, abilities, 0);
-        let plan = confirmed(&backend, &json!({"output_schema": schema()}));
-        let ran = run_plan(&backend, plan, drop).await;
-        assert!(ran.end.result.is_ok(), "{:?}", ran.end);
-        let sent: Value = serde_json::from_slice(&vendor.requests()[0].body).unwrap();
-        assert_eq!(sent["response_format"]["json_schema"]["schema"], schema());
+        let order = json!({
+            "task": "Where?",
+            "config": {
+                "model": "some-model", "max_turns": max_turns,
+                "vendor": {"abp": {"output_schema": schema()}},
+            },
+        });
+        let ran = run_plan(&backend, confirmed_order(&backend, order), drop).await;
+        assert_eq!(ran.code(), code, "{answers:?}");
+        let seen = vendor.requests();
+        assert_eq!(seen.len(), asked, "{answers:?}");
+        for request in &seen {
+            let sent: Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(sent["response_format"]["json_schema"]["schema"], schema());
+        }
         let warned = warnings(&ran);
         let of_schema = warned
             .iter()
             .any(|one| one.contains("output schema, and the answer is not JSON"));
-        assert_eq!(of_schema, is_told, "{warned:?}");
+        assert_eq!(of_schema, asked == 2, "{warned:?}");
     }
 }
 

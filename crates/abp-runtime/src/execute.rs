@@ -37,7 +37,7 @@ use crate::mortality::may_die;
 use crate::observe::Observed;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder, now};
-use crate::runtime::{RunOptions, RuntimeOptions, check_budget};
+use crate::runtime::{RunOptions, RuntimeOptions, asked_model, check_budget};
 use crate::stage::{Stage, keep_state_out};
 use crate::tools::use_tool;
 
@@ -75,6 +75,28 @@ pub(crate) struct Engaged {
     /// The rules that a mount in the sandbox holds.
     pub(crate) mounted: Vec<Rule>,
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
+}
+
+impl Engaged {
+    /// A backend that is not open: nothing is known of it but its name, and whatever was known of
+    /// another that was tried before is no statement about it.
+    fn untried(name: &str) -> Self {
+        Self {
+            identity: BackendIdentity {
+                id: name.to_owned(),
+                backend_version: None,
+                adapter_version: None,
+            },
+            manifest: CapabilityManifest::new(),
+            holders: Holders::NONE,
+            measures_usage: false,
+            contained_by: None,
+            state: None,
+            sandbox: None,
+            mounted: Vec::new(),
+            plan: None,
+        }
+    }
 }
 
 /// The state of a run under way.
@@ -130,21 +152,7 @@ pub(crate) async fn supervise(
             end,
         ),
         gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
-        engaged: Engaged {
-            identity: BackendIdentity {
-                id: selected,
-                backend_version: None,
-                adapter_version: None,
-            },
-            manifest: CapabilityManifest::new(),
-            holders: Holders::NONE,
-            measures_usage: false,
-            contained_by: None,
-            state: None,
-            sandbox: None,
-            mounted: Vec::new(),
-            plan: None,
-        },
+        engaged: Engaged::untried(&selected),
         accepted,
         mcp: None,
         cancel,
@@ -248,19 +256,15 @@ impl Supervisor {
         stage: &Stage,
     ) -> Result<Result<(Box<dyn Session>, Arc<ConfirmedPlan>), AbpError>, Ended> {
         let descriptor = backend.descriptor();
-        self.engaged.identity.id.clone_from(&descriptor.name);
-        self.engaged.measures_usage = descriptor.measures_usage;
+        // Until a session is open nothing but the host's own handling holds anything.
+        self.engaged = Engaged {
+            holders: stage.holders(),
+            measures_usage: descriptor.measures_usage,
+            ..Engaged::untried(&descriptor.name)
+        };
         if let Err(error) = self.engage_meter(descriptor) {
             return Ok(Err(error.into()));
         }
-        // Until a session is open nothing but the host's own handling holds anything, and no statement
-        // about a backend that was tried before is one about this.
-        self.engaged.holders = stage.holders();
-        self.engaged.manifest = CapabilityManifest::new();
-        self.engaged.contained_by = None;
-        self.engaged.state = None;
-        self.engaged.sandbox = None;
-        self.engaged.mounted = Vec::new();
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),
@@ -314,9 +318,8 @@ impl Supervisor {
 
     /// Lets the meter count at the prices of a backend, which has to be able to keep a budget.
     fn engage_meter(&mut self, descriptor: &BackendDescriptor) -> Result<(), RuntimeError> {
-        let model = self.accepted.plan.order().config.model.as_deref();
+        let model = asked_model(&self.accepted.plan, &descriptor.name);
         let prices = self.accepted.options.prices.of(&descriptor.name);
-        let price = prices.get(model).copied();
         let provenance = match descriptor.measures_usage {
             true => Attestation::Measured,
             false => Attestation::Claimed,
@@ -325,11 +328,11 @@ impl Supervisor {
         check_budget(
             meter,
             &descriptor.name,
-            model,
-            price,
-            descriptor.measures_usage,
+            model.as_deref(),
+            prices,
+            provenance,
         )?;
-        meter.engage(price, provenance);
+        meter.engage(prices.clone(), model, provenance);
         Ok(())
     }
 
@@ -353,7 +356,7 @@ impl Supervisor {
         plan: Arc<ConfirmedPlan>,
         mut mcp: Option<RunMcp>,
     ) -> Ended {
-        if !plan.post().is_empty() {
+        if plan.checks_answer() {
             self.recorder.keep_answer();
         }
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
@@ -502,7 +505,8 @@ impl Supervisor {
             return Some((CancelReason::Violation, Some(error)));
         }
         let meter = &mut self.accepted.meter;
-        let over = meter.observe(&kind).map(|reason| (reason, None));
+        let model = ext.as_ref().and_then(|ext| ext.get("model")?.as_str());
+        let over = meter.observe(&kind, model).map(|reason| (reason, None));
         let origin = match (&kind, meter.provenance()) {
             (AgentEventKind::UsageUpdated { .. }, Some(Attestation::Measured)) => {
                 EventOrigin::Gateway
@@ -543,6 +547,9 @@ impl Supervisor {
         };
         let (usage_raw, artifacts) = (end.usage_raw, end.artifacts);
         let (model, exchanges) = (end.model, end.exchanges);
+        if let Some(model) = &model {
+            self.accepted.meter.name_model(model);
+        }
         let ended = match (running.stopped, end.result) {
             (Some(stop), _) => Ended::stopped(
                 stop.reason,
@@ -550,12 +557,9 @@ impl Supervisor {
             ),
             (None, Err(error)) => Ended::failed(error),
             (None, Ok(Completion::Partial)) => Ended::partial(),
-            (None, Ok(Completion::Whole)) => match plan.post().check(self.recorder.answer()) {
+            (None, Ok(Completion::Whole)) => match self.check_answer(plan) {
                 Ok(()) => Ended::complete(),
-                Err(problem) => Ended::failed(AbpError::new(
-                    ErrorCode::CapabilityEmulationFailed,
-                    problem.to_string(),
-                )),
+                Err(error) => Ended::failed(error),
             },
         };
         Ended {
@@ -565,6 +569,19 @@ impl Supervisor {
             exchanges,
             ..ended
         }
+    }
+
+    /// Checks the final answer: for what was emulated, and for the output schema that the vendor was to
+    /// hold it to.
+    fn check_answer(&self, plan: &ConfirmedPlan) -> Result<(), AbpError> {
+        let answer = self.recorder.answer();
+        plan.post().check(answer).map_err(|problem| {
+            AbpError::new(ErrorCode::CapabilityEmulationFailed, problem.to_string())
+        })?;
+        plan.check_native_output(answer).map_err(|problem| {
+            let message = format!("the answer does not hold to the output schema: {problem}");
+            AbpError::new(ErrorCode::BackendBrokenAnswer, message)
+        })
     }
 
     fn limit_error(&self, reason: CancelReason) -> Option<AbpError> {

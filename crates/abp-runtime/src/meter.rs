@@ -1,6 +1,10 @@
 //! What a run used, what that costs, and whether it is too much.
 
-use abp_core::{AgentEventKind, Attestation, CancelReason, MicroUsd, ModelPrice, UsageNormalized};
+use std::collections::BTreeMap;
+
+use abp_core::{
+    AgentEventKind, Attestation, CancelReason, MicroUsd, ModelPrice, PriceTable, UsageNormalized,
+};
 
 /// A backend's counts without those that no receipt can carry as numbers: they are unknown then.
 fn plausible(usage: &UsageNormalized) -> UsageNormalized {
@@ -19,29 +23,45 @@ fn plausible(usage: &UsageNormalized) -> UsageNormalized {
 /// Follows the events of one run.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    price: Option<ModelPrice>,
+    prices: PriceTable,
+    /// The model that was asked for: its price is that of usage of which no model is known, and of
+    /// models that have no price of their own, such as a dated version of the one asked for.
+    asked_model: Option<String>,
     provenance: Attestation,
     budget: Option<MicroUsd>,
     max_turns: Option<u32>,
     usage: UsageNormalized,
+    /// The usage of each model that answered; together they are `usage`.
+    by_model: BTreeMap<Option<String>, UsageNormalized>,
     turns: u32,
+    /// Whether a message is being told piece by piece; its turn is counted already.
+    is_streaming: bool,
 }
 
 impl Meter {
     pub(crate) fn new(budget: Option<MicroUsd>, max_turns: Option<u32>) -> Self {
         Self {
-            price: None,
+            prices: PriceTable::default(),
+            asked_model: None,
             provenance: Attestation::Claimed,
             budget,
             max_turns,
             usage: UsageNormalized::default(),
+            by_model: BTreeMap::new(),
             turns: 0,
+            is_streaming: false,
         }
     }
 
-    /// Sets what the engaged backend's model costs, and who counts its usage.
-    pub(crate) fn engage(&mut self, price: Option<ModelPrice>, provenance: Attestation) {
-        self.price = price;
+    /// Sets the prices of the engaged backend, the model it is asked for, and who counts its usage.
+    pub(crate) fn engage(
+        &mut self,
+        prices: PriceTable,
+        asked_model: Option<String>,
+        provenance: Attestation,
+    ) {
+        self.prices = prices;
+        self.asked_model = asked_model;
         self.provenance = provenance;
     }
 
@@ -50,20 +70,59 @@ impl Meter {
         (self.usage != UsageNormalized::default()).then_some(self.provenance)
     }
 
-    /// Takes an event into account; the reason to stop where it is one too many.
+    /// Takes an event into account; the reason to stop where it is one too many. `model` is the model
+    /// that the event names, which counts only where the host itself read it from the vendor's answer.
     ///
-    /// A turn is one whole message of the agent.
-    pub(crate) fn observe(&mut self, kind: &AgentEventKind) -> Option<CancelReason> {
+    /// A turn is one message of the agent, told whole or in pieces. Pieces belong to one message until
+    /// the message itself comes, or the agent did something in between.
+    pub(crate) fn observe(
+        &mut self,
+        kind: &AgentEventKind,
+        model: Option<&str>,
+    ) -> Option<CancelReason> {
         match kind {
             AgentEventKind::UsageUpdated { usage } => {
-                self.usage = plausible(usage);
+                let model = model.filter(|_| self.provenance == Attestation::Measured);
+                self.take_usage(plausible(usage), model.map(ToOwned::to_owned));
                 (self.cost()? > self.budget?).then_some(CancelReason::Budget)
             }
             AgentEventKind::AssistantMessage { .. } => {
-                self.turns = self.turns.saturating_add(1);
-                (self.turns > self.max_turns?).then_some(CancelReason::TurnLimit)
+                let is_told = std::mem::take(&mut self.is_streaming);
+                self.count_turn(!is_told)
+            }
+            AgentEventKind::AssistantDelta { .. } => {
+                let is_told = std::mem::replace(&mut self.is_streaming, true);
+                self.count_turn(!is_told)
+            }
+            AgentEventKind::ToolResult { .. }
+            | AgentEventKind::CommandExecuted { .. }
+            | AgentEventKind::FileChanged { .. } => {
+                self.is_streaming = false;
+                None
             }
             _ => None,
+        }
+    }
+
+    fn count_turn(&mut self, is_new: bool) -> Option<CancelReason> {
+        self.turns = self.turns.saturating_add(u32::from(is_new));
+        (self.turns > self.max_turns?).then_some(CancelReason::TurnLimit)
+    }
+
+    /// Takes the totals so far. What is new since another model answered is this model's.
+    fn take_usage(&mut self, total: UsageNormalized, model: Option<String>) {
+        self.by_model.remove(&model);
+        let others = self.by_model.values();
+        let own = others.fold(total.clone(), |left, other| without(&left, other));
+        self.by_model.insert(model, own);
+        self.usage = total;
+    }
+
+    /// Names the model of the usage that came without one.
+    pub(crate) fn name_model(&mut self, model: &str) {
+        if let Some(unnamed) = self.by_model.remove(&None) {
+            let named = self.by_model.entry(Some(model.to_owned())).or_default();
+            *named = with(named, &unnamed);
         }
     }
 
@@ -89,8 +148,47 @@ impl Meter {
             .usage
             .estimated_cost_usd
             .and_then(MicroUsd::from_dollars);
-        self.price
-            .map(|price| price.cost(&self.usage))
-            .max(reported)
+        self.priced().max(reported)
+    }
+
+    /// The cost of everything at the prices of the models that answered; `None` where one has none.
+    fn priced(&self) -> Option<MicroUsd> {
+        if self.by_model.is_empty() {
+            let price = self.price_of(None)?;
+            return Some(price.cost(&self.usage));
+        }
+        let costs = self.by_model.iter();
+        costs
+            .map(|(model, usage)| Some(self.price_of(model.as_deref())?.cost(usage)))
+            .sum()
+    }
+
+    fn price_of(&self, model: Option<&str>) -> Option<&ModelPrice> {
+        let own = model.and_then(|model| self.prices.exact(model));
+        own.or_else(|| self.prices.get(self.asked_model.as_deref()))
+    }
+}
+
+fn with(a: &UsageNormalized, b: &UsageNormalized) -> UsageNormalized {
+    combine(a, b, u64::saturating_add)
+}
+
+fn without(a: &UsageNormalized, b: &UsageNormalized) -> UsageNormalized {
+    combine(a, b, u64::saturating_sub)
+}
+
+/// Combines the counts that are priced; one that is known in neither stays unknown.
+fn combine(a: &UsageNormalized, b: &UsageNormalized, by: fn(u64, u64) -> u64) -> UsageNormalized {
+    let count = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(by(a.unwrap_or(0), b.unwrap_or(0))),
+    };
+    UsageNormalized {
+        input_tokens: count(a.input_tokens, b.input_tokens),
+        output_tokens: count(a.output_tokens, b.output_tokens),
+        cache_read_tokens: count(a.cache_read_tokens, b.cache_read_tokens),
+        cache_write_tokens: count(a.cache_write_tokens, b.cache_write_tokens),
+        request_units: count(a.request_units, b.request_units),
+        estimated_cost_usd: None,
     }
 }

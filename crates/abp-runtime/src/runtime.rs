@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use abp_backend_core::cancellation;
 use abp_core::{
-    CancelReason, CapabilityOrigins, MicroUsd, ModelPrice, PriceTable, Receipt, WorkOrder,
+    Attestation, CancelReason, CapabilityOrigins, MicroUsd, PriceTable, Receipt, WorkOrder,
     read_document,
 };
 use abp_emulation::EmulationConfig;
@@ -523,18 +523,23 @@ impl Runtime {
         let meter = Meter::new(budget, config.max_turns);
         let selected = &plan.projection().selected_backend;
         if let Some(backend) = self.registry.get(selected) {
-            let price = options.prices.of(selected).get(config.model.as_deref());
-            let measured = backend.descriptor().measures_usage;
-            check_budget(
-                &meter,
-                selected,
-                config.model.as_deref(),
-                price.copied(),
-                measured,
-            )?;
+            let provenance = match backend.descriptor().measures_usage {
+                true => Attestation::Measured,
+                false => Attestation::Claimed,
+            };
+            let model = asked_model(plan, selected);
+            let prices = options.prices.of(selected);
+            check_budget(&meter, selected, model.as_deref(), prices, provenance)?;
         }
         Ok(meter)
     }
+}
+
+/// The model that a run asks for on a backend, as its vendor and its prices name it. Agents choose
+/// theirs by the order alone.
+pub(crate) fn asked_model(plan: &RunPlan, backend: &str) -> Option<String> {
+    let on_backend = plan.model_on(backend);
+    on_backend.or_else(|| plan.order().config.model.clone())
 }
 
 /// Whether a run can be held to its budget on a backend: its model has a price, and the host itself
@@ -543,17 +548,17 @@ pub(crate) fn check_budget(
     meter: &Meter,
     backend: &str,
     model: Option<&str>,
-    price: Option<ModelPrice>,
-    is_measured: bool,
+    prices: &PriceTable,
+    provenance: Attestation,
 ) -> Result<(), RuntimeError> {
     if meter.budget().is_none() {
         return Ok(());
     }
-    if !is_measured {
+    if provenance != Attestation::Measured {
         let backend = backend.to_owned();
         return Err(RuntimeError::UnmeasuredBudget { backend });
     }
-    if price.is_none() {
+    if prices.get(model).is_none() {
         let model = model.map_or_else(
             || "the backend's default model".to_owned(),
             |model| format!("{model:?}"),

@@ -332,6 +332,55 @@ fn the_doctor_looks_at_the_gateways_address_and_key() {
     assert_eq!((status, verdict.as_str()), (1, "failed"), "{detail}");
 }
 
+/// What a run costs is the price of the model that answered, whoever chose the backend and the model; a
+/// budget is held to it.
+#[test]
+fn a_run_is_charged_for_the_model_that_answered() {
+    let desk = Desk::new();
+    let answer = json!({
+        "id": "c", "object": "chat.completion", "created": 1, "model": "answered",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 0, "total_tokens": 100},
+    });
+    let vendor = FakeVendor::start(Reply::json(answer.to_string())).unwrap();
+    let price = |model: &str, rate: &str| {
+        format!("[prices.list.{model}]\ninput_usd_per_mtok = {rate}\noutput_usd_per_mtok = 0.0\n")
+    };
+    let vendor = upstream(
+        "vendor",
+        "openai",
+        &format!("http://{}/v1", vendor.addr()),
+        "models = [\"mine\"]\nprices = \"list\"\naliases = { mine = \"asked\" }",
+    );
+    let (asked, answered) = (price("asked", "1.0"), price("answered", "10000.0"));
+    // Prices, the budget, and what comes of it: the status, and the cost in dollars.
+    let cases = [
+        (format!("{asked}{answered}"), "2", 0, Some(1.0)),
+        (format!("{asked}{answered}"), "0.5", 5, Some(1.0)),
+        // A model without a price of its own costs what the one that was asked for costs.
+        (asked.clone(), "2", 0, Some(0.000_1)),
+        // Nothing is known to cost anything before it is asked.
+        (answered.clone(), "2", 2, None),
+    ];
+    for backend in ["auto", "upstream:vendor"] {
+        for (prices, budget, status, cost) in &cases {
+            desk.write("gateway.toml", format!("{prices}{vendor}"));
+            let before = desk.receipts();
+            let run = ["run", "--task", "say hello", "--config", "gateway.toml"];
+            let with = ["--backend", backend, "--max-budget-usd", budget];
+            let ran = desk.abp(&[&run[..], &with[..]].concat());
+            assert_eq!(ran.status, *status, "{backend}: {prices}{}", ran.stderr);
+            let mut new = desk.receipts();
+            new.retain(|path| !before.contains(path));
+            let receipt = new.pop().map_or(Value::Null, |path| {
+                serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+            });
+            let found = receipt["usage"]["estimated_cost_usd"].as_f64();
+            assert_eq!(found, *cost, "{backend}: {prices}");
+        }
+    }
+}
+
 /// Where the choice is left to ABP, anything real comes before what only demonstrates; priorities,
 /// dialects and lists of models decide among the real ones.
 #[test]

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod bench;
 #[cfg(test)]
+mod candidates;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod limits;

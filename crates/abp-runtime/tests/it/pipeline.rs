@@ -420,6 +420,16 @@ async fn an_emulated_schema_is_held_to() {
             }
         }
     }
+    // A backend that is to hold the answer to it natively is held to it as well.
+    let bench = Bench::new([script(json!({
+        "name": "mock", "manifest": {"structured_output_json_schema": "native"},
+        "steps": [{"do": "say", "text": "it is one"}],
+    }))]);
+    let order = json!({"config": {"vendor": {"abp": {"output_schema": schema}}}});
+    let (receipt, _) = bench.run(order).await;
+    let code = receipt.error.map(|error| error.code);
+    let broken = Some(ErrorCode::BackendBrokenAnswer);
+    assert_eq!((receipt.outcome, code), (Outcome::Failed, broken));
     let bench = Bench::scripted(&json!([]));
     let order = bench.order(json!({"config": {"vendor": {"abp": {"output_schema": {"type": 7}}}}}));
     let error = bench

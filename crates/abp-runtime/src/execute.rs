@@ -393,6 +393,7 @@ impl Supervisor {
             }
         };
         may_die("ended");
+        self.recorder.end_pieces().await;
         if let Some(mcp) = mcp {
             self.mcp = Some(mcp.close().await);
         }

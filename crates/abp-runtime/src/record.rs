@@ -8,7 +8,7 @@ use abp_core::{
     Adaptation, AgentEvent, AgentEventKind, EventOrigin, Timestamp, TraceDigest, WorkOrder,
 };
 use abp_error::AbpError;
-use abp_stream::{Pipeline, Redactor, Stage};
+use abp_stream::{PieceRedactor, Pipeline, Redactor, Stage};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -82,6 +82,9 @@ pub(crate) struct Recorder {
     pub(crate) clock: RunClock,
     redactor: Redactor,
     pipeline: Pipeline,
+    /// The pieces of messages and of reasoning, each with the end that may be part of a secret.
+    message_pieces: PieceRedactor,
+    reasoning_pieces: PieceRedactor,
     trace: Trace,
     journal: Journal,
     end: End,
@@ -110,6 +113,8 @@ impl Recorder {
             clock: RunClock::start(),
             pipeline: Pipeline::new().then(Stage::Redact(redactor.clone())),
             redactor,
+            message_pieces: PieceRedactor::default(),
+            reasoning_pieces: PieceRedactor::default(),
             trace: Trace::default(),
             journal,
             end,
@@ -141,7 +146,52 @@ impl Recorder {
     }
 
     /// Records an event of several: [`Self::flush`] hands them on together.
+    ///
+    /// Text that comes in pieces may split a secret, so the end of a piece that could be the beginning of
+    /// one waits for the next piece. Events that belong to no text, such as counts, may come between two
+    /// pieces; any other ends the text.
     pub(crate) async fn gather(
+        &mut self,
+        mut kind: AgentEventKind,
+        ext: Option<BTreeMap<String, Value>>,
+        origin: EventOrigin,
+    ) {
+        match &mut kind {
+            AgentEventKind::AssistantDelta { text } => {
+                *text = self.message_pieces.push(&self.redactor, text);
+                if text.is_empty() && ext.is_none() {
+                    return;
+                }
+            }
+            AgentEventKind::ThinkingDelta { text } => {
+                *text = self.reasoning_pieces.push(&self.redactor, text);
+                if text.is_empty() && ext.is_none() {
+                    return;
+                }
+            }
+            AgentEventKind::UsageUpdated { .. }
+            | AgentEventKind::Warning { .. }
+            | AgentEventKind::Opaque(_) => {}
+            _ => self.end_pieces().await,
+        }
+        self.admit(kind, ext, origin).await;
+    }
+
+    /// Records what was held back of texts in pieces: they are at their end.
+    pub(crate) async fn end_pieces(&mut self) {
+        let reasoning = self.reasoning_pieces.finish(&self.redactor);
+        if !reasoning.is_empty() {
+            let kind = AgentEventKind::ThinkingDelta { text: reasoning };
+            self.admit(kind, None, EventOrigin::Backend).await;
+        }
+        let message = self.message_pieces.finish(&self.redactor);
+        if !message.is_empty() {
+            let kind = AgentEventKind::AssistantDelta { text: message };
+            self.admit(kind, None, EventOrigin::Backend).await;
+        }
+    }
+
+    async fn admit(
         &mut self,
         kind: AgentEventKind,
         ext: Option<BTreeMap<String, Value>>,

@@ -15,5 +15,5 @@ pub use filter::Predicate;
 pub use packet::Packets;
 pub use pipeline::{Pipeline, Stage};
 pub use present::{Presented, Presenter, TerminalText, TextForm};
-pub use redact::{Redactor, names_a_secret};
+pub use redact::{PieceRedactor, Redactor, names_a_secret};
 pub use transcript::Transcript;

@@ -127,6 +127,83 @@ impl Redactor {
     }
 }
 
+impl Redactor {
+    /// Takes secrets out of a text, from its start as far as that can be decided: the rest may be the
+    /// beginning of a secret, unless the text is at its end. Returns the text without secrets, and how
+    /// many bytes of the given one it stands for.
+    fn redact_decided(&self, text: &str, end: TextEnd) -> (String, usize) {
+        let mut redacted = String::with_capacity(text.len());
+        let mut at = 0;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            // A longer secret that begins here may still follow.
+            let may_follow =
+                |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
+            if end == TextEnd::Open && self.secrets.iter().any(may_follow) {
+                break;
+            }
+            // The longest one comes first.
+            let found = self
+                .secrets
+                .iter()
+                .find(|secret| rest.starts_with(secret.as_str()));
+            match (found, rest.chars().next()) {
+                (Some(secret), _) => {
+                    redacted.push_str(MASK);
+                    at += secret.len();
+                }
+                (None, Some(plain)) => {
+                    redacted.push(plain);
+                    at += plain.len_utf8();
+                }
+                (None, None) => break,
+            }
+        }
+        (redacted, at)
+    }
+}
+
+/// Whether a text goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextEnd {
+    Open,
+    Reached,
+}
+
+/// Takes secrets out of a text that comes in pieces, also where a secret is split between pieces.
+///
+/// A piece whose end could be the beginning of a secret is given on without that end, which comes with
+/// the next piece: with the secret `canary-1234`, the pieces `a can` and `teen` become `a ` and
+/// `canteen`. At most the length of the longest secret less one byte is held back.
+#[derive(Clone, Default)]
+pub struct PieceRedactor {
+    held: String,
+}
+
+impl PieceRedactor {
+    /// The next piece, with what was held back before and without what is held back now.
+    pub fn push(&mut self, redactor: &Redactor, piece: &str) -> String {
+        if redactor.secrets.is_empty() {
+            return piece.to_owned();
+        }
+        self.held.push_str(piece);
+        let (redacted, decided) = redactor.redact_decided(&self.held, TextEnd::Open);
+        self.held.drain(..decided);
+        redacted
+    }
+
+    /// What was held back: the text is at its end.
+    pub fn finish(&mut self, redactor: &Redactor) -> String {
+        let held = std::mem::take(&mut self.held);
+        redactor.redact_decided(&held, TextEnd::Reached).0
+    }
+}
+
+impl fmt::Debug for PieceRedactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PieceRedactor({} bytes held)", self.held.len())
+    }
+}
+
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Redactor({} secrets)", self.secrets.len())
@@ -144,9 +221,55 @@ pub fn names_a_secret(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+
+    const SECRETS: [&str; 4] = ["aabaabaa", "aabaabaabb", "bbaabaabaa", "äöüäöü"];
+
+    /// Texts in which secrets, their beginnings and what looks like them are frequent.
+    fn text() -> impl Strategy<Value = Vec<String>> {
+        let part = prop_oneof![
+            prop::sample::select(SECRETS.to_vec()).prop_map(str::to_owned),
+            "[abäö]{0,4}",
+        ];
+        prop::collection::vec(part, 0..8).prop_map(|parts| {
+            let text = parts.concat();
+            text.chars().map(String::from).collect()
+        })
+    }
+
+    proptest! {
+        /// However a text is split, its pieces become what the whole becomes; no secret passes, and no
+        /// more is held back than could be the beginning of one.
+        #[test]
+        fn a_split_text_is_redacted_like_the_whole(
+            characters in text(),
+            splits in prop::collection::vec(0usize..5, 0..40),
+        ) {
+            let redactor = Redactor::new(SECRETS);
+            let longest = SECRETS.iter().map(|secret| secret.len()).max().unwrap();
+            let whole = characters.concat();
+            let expected = redactor.redact_decided(&whole, TextEnd::Reached).0;
+            let mut pieces = PieceRedactor::default();
+            let (mut told, mut rest) = (String::new(), characters.as_slice());
+            for length in splits.into_iter().chain([usize::MAX]) {
+                let (piece, left) = rest.split_at(length.min(rest.len()));
+                rest = left;
+                told.push_str(&pieces.push(&redactor, &piece.concat()));
+                prop_assert!(pieces.held.len() < longest);
+                let is_beginning = |secret: &&str| secret.starts_with(&pieces.held);
+                prop_assert!(SECRETS.iter().any(is_beginning), "{:?}", pieces.held);
+            }
+            told.push_str(&pieces.finish(&redactor));
+            prop_assert_eq!(&pieces.finish(&redactor), "");
+            prop_assert_eq!(&told, &expected);
+            for secret in SECRETS {
+                prop_assert!(!told.contains(secret), "{told:?}");
+            }
+        }
+    }
 
     #[test]
     fn names_of_members_hold_no_secrets_either() {

@@ -138,7 +138,7 @@ impl Session for Opened {
             };
             let told = abp_core::AgentEventKind::UsageUpdated { usage };
             // A run that is over says so to whoever asks next.
-            drop(context.emit(told).await);
+            let _ = context.emit(told).await;
             RunEnd::completed()
         })
     }

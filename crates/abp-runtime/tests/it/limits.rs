@@ -152,7 +152,7 @@ async fn the_model_that_answered_is_the_one_that_is_paid() {
             let (told, model) = (told.clone(), model.clone());
             async move {
                 // An event over the budget ends the run.
-                drop(context.emit_all(told).await);
+                let _ = context.emit_all(told).await;
                 RunEnd {
                     model,
                     ..RunEnd::completed()

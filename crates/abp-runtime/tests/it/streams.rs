@@ -104,3 +104,98 @@ async fn secrets_are_redacted() {
             .contains("[redacted]")
     );
 }
+
+/// A secret that is split between pieces of a text is taken out, wherever it is split and whatever comes
+/// between the pieces; nothing else of the text is lost.
+#[tokio::test]
+async fn a_split_secret_is_no_less_secret() {
+    const SECRET: &str = "canary-0123456789";
+    let piece = |text: &str, is_thought: bool| {
+        let text = text.to_owned();
+        match is_thought {
+            true => AgentEventKind::ThinkingDelta { text },
+            false => AgentEventKind::AssistantDelta { text },
+        }
+    };
+    let text = format!("a can of {SECRET} and a canary");
+    let usage = AgentEventKind::UsageUpdated {
+        usage: abp_core::UsageNormalized::default(),
+    };
+    let call = AgentEventKind::ToolResult {
+        tool_name: "T".to_owned(),
+        tool_use_id: None,
+        output: json!("o"),
+        is_error: false,
+    };
+    for is_thought in [false, true] {
+        for (size, between) in [
+            (1, Some(usage.clone())),
+            (2, None),
+            (5, Some(usage.clone())),
+            (7, None),
+            (100, None),
+            // What is held back comes before the next thing that happens.
+            (100, Some(call.clone())),
+        ] {
+            let mut kinds = Vec::new();
+            for part in text.as_bytes().chunks(size) {
+                kinds.push(piece(std::str::from_utf8(part).unwrap(), is_thought));
+                kinds.extend(between.clone());
+            }
+            let place = format!("{size}, {between:?}, {is_thought}");
+            let bench = Bench::new([Arc::new(Probe::new(move |context| {
+                let kinds = kinds.clone();
+                async move {
+                    for kind in kinds {
+                        context.emit(kind).await.unwrap();
+                    }
+                    RunEnd::completed()
+                }
+            })) as Arc<dyn Backend>]);
+            let order = json!({"config": {"env": {"A_TOKEN": SECRET}}});
+            let (receipt, events) = bench.run(order).await;
+            assert_eq!(receipt.outcome, Outcome::Complete, "{place}");
+            let told = events.iter().filter_map(|event| match &event.kind {
+                AgentEventKind::AssistantDelta { text } if !is_thought => Some(text.as_str()),
+                AgentEventKind::ThinkingDelta { text } if is_thought => Some(text.as_str()),
+                _ => None,
+            });
+            let told: String = told.collect();
+            assert_eq!(told, "a can of [redacted] and a canary", "{place}");
+            let last = events.iter().rposition(|event| {
+                matches!(
+                    event.kind,
+                    AgentEventKind::AssistantDelta { .. } | AgentEventKind::ThinkingDelta { .. }
+                )
+            });
+            let happened = events
+                .iter()
+                .position(|event| matches!(event.kind, AgentEventKind::ToolResult { .. }));
+            if let Some(happened) = happened {
+                assert!(last < Some(happened), "{place}");
+            }
+        }
+    }
+}
+
+/// An answer that is told in pieces is checked to its last piece, also the one that was held back.
+#[tokio::test]
+async fn an_answer_in_pieces_is_checked_whole() {
+    let bench = Bench::new([Arc::new(Probe::new(|context| async move {
+        for text in ["{\"city\": \"Rome\"", "}"] {
+            let text = text.to_owned();
+            context
+                .emit(AgentEventKind::AssistantDelta { text })
+                .await
+                .unwrap();
+        }
+        RunEnd::completed()
+    })) as Arc<dyn Backend>]);
+    // The secret begins with the end of the answer.
+    let order = json!({"config": {
+        "env": {"A_TOKEN": "}-secret-value"},
+        "vendor": {"abp": {"output_schema": {"type": "object", "required": ["city"]}}},
+    }});
+    let (receipt, _) = bench.run(order).await;
+    assert_eq!(receipt.outcome, Outcome::Complete, "{:?}", receipt.error);
+}

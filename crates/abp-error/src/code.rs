@@ -238,6 +238,12 @@ error_codes! {
     WorkspaceConflict = "WORKSPACE_CONFLICT", Workspace, 409, WorkspaceConflict,
         "The source and the result changed the same places, so the result was not applied; nothing was changed.",
         "The message lists every conflict; change the source, run again, or apply the diff by hand.";
+    WorkspaceBusy = "WORKSPACE_BUSY", Workspace, 409, RunFailed,
+        "Another run or application works in the same directory or stage.",
+        "Wait until it is over and repeat the command; `abp runs list` shows what is under way.";
+    WorkspaceStageChanged = "WORKSPACE_STAGE_CHANGED", Workspace, 409, VerificationFailed,
+        "The result of the run is no longer what was verified at its end, so nothing of it is used.",
+        "Throw the result away with `abp discard RUN` and run the order again; find out who wrote to the stage named in the message.";
     ChangeSetDecided = "CHANGE_SET_DECIDED", Workspace, 409, Usage,
         "The changes of the run were decided already, or are being decided.",
         "The message says how and by whom; run the order again to get new changes.";

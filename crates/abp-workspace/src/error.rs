@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// A file of the stage is not the one that was verified at the end of the run.
     #[error(
-        "{} was changed in the stage after the end of the run; discard the result or run again",
+        "{} was changed in the stage after the end of the run",
         display_path(path)
     )]
     StageChanged {
@@ -82,7 +82,7 @@ pub enum Error {
         max: u64,
     },
     /// Another run works in place on the same directory, or another process applies to it.
-    #[error("another run or application works in {}; try again when it is over", root.display())]
+    #[error("another run or application works in {}", root.display())]
     Busy {
         /// The directory.
         root: PathBuf,
@@ -249,11 +249,13 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Root { .. }
-            | Self::StageDirectory { .. }
-            | Self::NoStage { .. }
-            | Self::StageInUse { .. }
-            | Self::Busy { .. } => ErrorCode::WorkspaceInitFailed,
+            Self::Root { .. } | Self::StageDirectory { .. } | Self::NoStage { .. } => {
+                ErrorCode::WorkspaceInitFailed
+            }
+            Self::StageInUse { .. } | Self::Busy { .. } => ErrorCode::WorkspaceBusy,
+            Self::StageReplaced { .. } | Self::StageChanged { .. } => {
+                ErrorCode::WorkspaceStageChanged
+            }
             Self::Pattern { .. } | Self::UnknownChange { .. } => ErrorCode::ValidationFailed,
             Self::Gitignore { .. } | Self::TooLarge { .. } | Self::Scan { .. } => {
                 ErrorCode::WorkspaceStagingFailed
@@ -274,8 +276,6 @@ impl Error {
             | Self::FileTooLarge { .. }
             | Self::BaselineDamaged { .. }
             | Self::ChangedMeanwhile { .. }
-            | Self::StageReplaced { .. }
-            | Self::StageChanged { .. }
             | Self::TooManyChanges { .. }
             | Self::OtherDevice { .. }
             | Self::RecoveryNeeded { .. }
@@ -293,4 +293,43 @@ fn listed(items: impl ExactSizeIterator<Item = impl ToString>) -> String {
         text.push(format!("and {more} more"));
     }
     text.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What to do about an error follows from its code: a busy or changed place is none that is missing.
+    #[test]
+    fn help_is_about_the_error() {
+        let path = PathBuf::from("p");
+        let (root, run_id) = (path.clone(), Uuid::nil());
+        let cases = [
+            (Error::Busy { root }, ErrorCode::WorkspaceBusy, "Wait until"),
+            (
+                Error::StageInUse { path: path.clone() },
+                ErrorCode::WorkspaceBusy,
+                "Wait until",
+            ),
+            (
+                Error::StageChanged { path: path.clone() },
+                ErrorCode::WorkspaceStageChanged,
+                "abp discard",
+            ),
+            (
+                Error::StageReplaced { path },
+                ErrorCode::WorkspaceStageChanged,
+                "abp discard",
+            ),
+            (
+                Error::NoStage { run_id },
+                ErrorCode::WorkspaceInitFailed,
+                "Check that",
+            ),
+        ];
+        for (error, code, help) in cases {
+            assert_eq!(error.code(), code, "{error}");
+            assert!(code.remedy().contains(help), "{error}: {}", code.remedy());
+        }
+    }
 }

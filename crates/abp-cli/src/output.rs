@@ -108,6 +108,11 @@ impl Output {
         to_stderr(&format!("{NOTE}warning{NOTE:#}: {}", printable(message)));
     }
 
+    /// Tells something beside the result.
+    pub(crate) fn note(&mut self, message: &str) {
+        to_stderr(&format!("{NOTE}note{NOTE:#}: {}", printable(message)));
+    }
+
     /// Tells of an error: as JSON on standard output where that is wanted, else on standard error.
     pub(crate) fn error(&mut self, error: &AbpError) {
         if self.json {

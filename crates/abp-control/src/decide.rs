@@ -1,19 +1,24 @@
 //! Deciding about the changes of a run: looking at them, applying them, throwing them away.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use abp_core::{PathChange, Receipt, Timestamp, read_document};
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::{Applied, ApplyRequest, Decider, DecisionState, HostFiles};
-use abp_store::ChangeSetState;
+use abp_store::{ChangeSetState, path_text};
 use abp_workspace::ChangeSet;
 use uuid::Uuid;
 
 use crate::ControlPlane;
 
-/// The changes of a run, as they can be shown.
+/// The changes of a run that wait for a decision, as they can be shown, and the ones that were applied.
 #[derive(Debug, Clone)]
 pub struct ProposedChanges {
+    /// How far the changes are decided.
+    pub standing: Standing,
+    /// The changed paths that are in the source already.
+    pub applied: Vec<String>,
     /// The changes as a patch that `git apply` takes.
     pub diff: String,
     /// The changes in the form of `git status --porcelain=v1`.
@@ -22,6 +27,24 @@ pub struct ProposedChanges {
     pub paths: Vec<PathChange>,
     /// Paths that would take effect on the developer's machine, each with the reason.
     pub host_files: Vec<(PathBuf, &'static str)>,
+}
+
+/// How far the changes of a run are decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// The run changed nothing.
+    Unchanged,
+    /// Changes wait for a decision.
+    Undecided,
+    /// Nothing is left to decide.
+    Decided {
+        /// What became of the changes.
+        state: ChangeSetState,
+        /// Who decided.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
 }
 
 /// How an application ended.
@@ -50,33 +73,59 @@ pub enum DiscardOutcome {
 }
 
 impl ControlPlane {
-    /// The changes of a run that has ended, as its receipt states them.
+    /// The changes of a run that has ended, as its receipt states them, without those that are decided.
     ///
     /// # Errors
     /// Fails where the run has no receipt, and where its changes are neither in the receipt nor, unchanged,
     /// in the stage.
     pub async fn changes(&self, run_id: Uuid) -> Result<ProposedChanges, AbpError> {
         let receipt = self.stored_receipt(run_id).await?;
-        let open = match self.runtime().decision_state(run_id).await? {
-            DecisionState::Open(changes) => Some(*changes),
-            DecisionState::Nothing | DecisionState::Decided { .. } => None,
+        let runtime = self.runtime();
+        let applied = runtime.applied_paths(run_id).await?;
+        let (standing, rest) = match runtime.decision_state(run_id).await? {
+            DecisionState::Nothing => (Standing::Unchanged, None),
+            DecisionState::Open(changes) => {
+                let is_applied = |path: &Path| applied.contains(&path_text(path));
+                (Standing::Undecided, Some(changes.without(is_applied)))
+            }
+            DecisionState::Decided { state, by, at } => (Standing::Decided { state, by, at }, None),
         };
-        let host_files = open.as_ref().map(ChangeSet::host_executed);
+        let mut shown = ProposedChanges {
+            standing,
+            applied: applied.into_iter().collect(),
+            diff: String::new(),
+            status: String::new(),
+            paths: Vec::new(),
+            host_files: rest
+                .as_ref()
+                .map(ChangeSet::host_executed)
+                .unwrap_or_default(),
+        };
+        if matches!(shown.standing, Standing::Decided { .. }) {
+            return Ok(shown);
+        }
         let verified = receipt.verification;
-        let diff = match (verified.git_diff, open) {
-            (Some(diff), _) => diff,
-            // Too large for the receipt: made again from the stage, checked against the change set.
-            (None, Some(changes)) => self.runtime().diff(run_id, changes).await?,
-            (None, None) => String::new(),
-        };
-        Ok(ProposedChanges {
-            diff,
-            status: verified.git_status.unwrap_or_default(),
-            paths: receipt
-                .workspace
-                .map_or_else(Vec::new, |report| report.paths),
-            host_files: host_files.unwrap_or_default(),
-        })
+        let all = receipt.workspace.map(|report| report.paths);
+        shown.status = verified.git_status.unwrap_or_default();
+        shown.paths = all.unwrap_or_default();
+        match rest {
+            Some(rest) if !shown.applied.is_empty() => {
+                shown.status = rest.status_lines(&shown.status);
+                let left = rest.path_changes(usize::MAX).into_iter();
+                let left: BTreeSet<String> = left.map(|change| change.path).collect();
+                shown.paths.retain(|change| left.contains(&change.path));
+                shown.diff = runtime.diff(run_id, rest).await?;
+            }
+            rest => {
+                shown.diff = match (verified.git_diff, rest) {
+                    (Some(diff), _) => diff,
+                    // Too large for the receipt: made again from the stage, checked against the change set.
+                    (None, Some(changes)) => runtime.diff(run_id, changes).await?,
+                    (None, None) => String::new(),
+                };
+            }
+        }
+        Ok(shown)
     }
 
     /// Applies changes of a run to its source; the paths of the request, or all that are undecided.

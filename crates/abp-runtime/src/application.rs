@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 use abp_core::{Receipt, Timestamp, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_policy::PolicyEngine;
+use abp_receipt::DecisionKind;
 use abp_store::{
-    ApplicationEnd, ChangeSetState, Decider, OpenApplication, Store, StoreError, path_text,
+    ApplicationEnd, ChangeSetState, Decider, DecisionRecord, OpenApplication, Store, StoreError,
+    path_text,
 };
 use abp_workspace::{
     Application, ApplyJournal, ChangeSet, Error as WorkspaceError, RecoveryOutcome,
@@ -364,8 +366,12 @@ async fn remaining_of(store: &Store, run_id: Uuid, now: &[String]) -> Result<u64
     Ok(open.count() as u64)
 }
 
-/// The paths of a run that were applied before.
-async fn decided_paths(store: &Store, run_id: Uuid) -> Result<BTreeSet<String>, StoreError> {
+/// The paths of a run that are in the source already. A decision also names the paths of an
+/// application that was rolled back, and those are as undecided as before.
+pub(crate) async fn decided_paths(
+    store: &Store,
+    run_id: Uuid,
+) -> Result<BTreeSet<String>, StoreError> {
     let mut decided = BTreeSet::new();
     let mut next = 0;
     loop {
@@ -374,8 +380,13 @@ async fn decided_paths(store: &Store, run_id: Uuid) -> Result<BTreeSet<String>, 
             return Ok(decided);
         };
         next = last.seq + 1;
-        for record in page {
-            decided.extend(record.decision.paths);
+        for DecisionRecord { decision, .. } in page {
+            match decision.kind {
+                DecisionKind::Applied | DecisionKind::PartiallyApplied => {
+                    decided.extend(decision.paths);
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Accepting runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use uuid::Uuid;
 
 use crate::application::{
-    Applied, ApplyRequest, DecisionState, Undecided, decision_state, discard_stage, policy_of,
-    recover_applications,
+    Applied, ApplyRequest, DecisionState, Undecided, decided_paths, decision_state, discard_stage,
+    policy_of, recover_applications,
 };
 use crate::execute::{Accepted, supervise};
 use crate::handle::{ReceiptHandle, RunHandle, Submitted};
@@ -232,6 +232,14 @@ impl Runtime {
     /// Fails where the store cannot be read, or holds other changes than the receipt names.
     pub async fn decision_state(&self, run_id: Uuid) -> Result<DecisionState, AbpError> {
         decision_state(self.store().await?, run_id).await
+    }
+
+    /// The paths of a run that were applied, in the form of [`abp_store::path_text`].
+    ///
+    /// # Errors
+    /// Fails where the store cannot be read.
+    pub async fn applied_paths(&self, run_id: Uuid) -> Result<BTreeSet<String>, AbpError> {
+        Ok(decided_paths(self.store().await?, run_id).await?)
     }
 
     /// The changes of a run as a patch, from its stage and the stored images.

@@ -28,7 +28,7 @@ use crate::document::MAX_DOCUMENT_BYTES;
 use crate::manifest::{Entry, FileKind, hex};
 use crate::merge;
 use crate::prepared::Baseline;
-use crate::quote::display_path;
+use crate::quote::{display_path, status_name};
 use crate::source::SourceIdentity;
 
 /// The most changed paths of a change set.
@@ -232,6 +232,54 @@ impl ChangeSet {
             .iter()
             .filter(|change| self.is_applicable(change));
         applicable.map(|change| change.path().to_owned()).collect()
+    }
+
+    /// The changes without the decided ones: what is left to show. New directories whose whole content
+    /// is decided are left out as well. It is no change set of a run, and its hash is nobody's.
+    #[must_use]
+    pub fn without(&self, is_decided: impl Fn(&Path) -> bool) -> Self {
+        let is_open =
+            |change: &&ChangedPath| self.is_applicable(change) && !is_decided(change.path());
+        let open: BTreeSet<&Path> = self
+            .changes
+            .iter()
+            .filter(is_open)
+            .map(ChangedPath::path)
+            .collect();
+        let is_left = |change: &&ChangedPath| {
+            let path = change.path();
+            let is_directory = change.after.as_ref().is_some_and(Entry::is_directory);
+            if self.is_applicable(change) {
+                open.contains(path)
+            } else if is_directory && !change.is_ignored {
+                open.range(path..)
+                    .next()
+                    .is_some_and(|next| next.starts_with(path))
+            } else {
+                true
+            }
+        };
+        Self {
+            changes: self.changes.iter().filter(is_left).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The lines of a `git status --porcelain=v1` of the run that are about these changes.
+    #[must_use]
+    pub fn status_lines(&self, status: &str) -> String {
+        let name = |change: &ChangedPath| {
+            let mut name = change.path_bytes().to_vec();
+            let entry = change.after.as_ref().or(change.before.as_ref());
+            if entry.is_some_and(Entry::is_directory) {
+                name.push(b'/');
+            }
+            status_name(&name)
+        };
+        let names: BTreeSet<String> = self.changes.iter().map(name).collect();
+        let is_named = |line: &&str| line.get(3..).is_some_and(|name| names.contains(name));
+        let lines = status.lines().filter(is_named);
+        lines.map(|line| format!("{line}\n")).collect()
     }
 
     /// The paths whose content would run code or steer tools on the developer's machine, each with

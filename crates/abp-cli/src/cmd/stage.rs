@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use abp_control::{ApplyOutcome, DiscardOutcome, ProposedChanges, find_run};
+use abp_control::{ApplyOutcome, DiscardOutcome, ProposedChanges, Standing, find_run};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::{ApplyRequest, Decider, HostFiles};
 use abp_store::RunRecord;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{ApplyArgs, GlobalArgs, StageArgs};
 use crate::output::{GOOD, NOTE, Output};
@@ -33,7 +33,15 @@ fn show(changes: &ProposedChanges, output: &mut Output) -> Result<ExitStatus, Ab
         let host_files = changes.host_files.iter();
         let host_files = host_files
             .map(|(path, reason)| json!({ "path": path.display().to_string(), "reason": reason }));
+        let (decision, decided) = match &changes.standing {
+            Standing::Unchanged => ("nothing_to_apply", Value::Null),
+            Standing::Undecided => ("undecided", Value::Null),
+            Standing::Decided { state, by, at } => (state.as_str(), json!({ "by": by, "at": at })),
+        };
         output.json(&json!({
+            "decision": decision,
+            "decided": decided,
+            "applied": changes.applied,
             "status": changes.status,
             "diff": changes.diff,
             "paths": changes.paths,
@@ -41,6 +49,7 @@ fn show(changes: &ProposedChanges, output: &mut Output) -> Result<ExitStatus, Ab
         }))?;
         return Ok(ExitStatus::Success);
     }
+    tell_decided(changes, output);
     if output.is_coloured() {
         render::diff(&changes.diff, output);
     } else {
@@ -52,6 +61,18 @@ fn show(changes: &ProposedChanges, output: &mut Output) -> Result<ExitStatus, Ab
         output.warn(&format!("{path} takes effect on this machine: {reason}"));
     }
     Ok(ExitStatus::Success)
+}
+
+/// Tells, beside the patch, what of the run is decided already.
+fn tell_decided(changes: &ProposedChanges, output: &mut Output) {
+    if let Standing::Decided { state, by, at } = &changes.standing {
+        let by = one_line(by);
+        let message = format!("nothing is undecided: the changes were {state} by {by} at {at}");
+        output.note(&message);
+    }
+    for path in &changes.applied {
+        output.note(&format!("already applied: {}", one_line(path)));
+    }
 }
 
 /// Applies all of it or, where something stands in the way, nothing.

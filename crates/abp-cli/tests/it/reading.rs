@@ -4,10 +4,33 @@ use serde_json::json;
 
 use crate::desk::{Desk, Ran};
 
+/// Commands that make something when they are used as they are meant to.
+const WRITERS: [&str; 6] = ["run", "serve", "launch", "mcp", "import", "init"];
+
 #[test]
 fn reading_commands_create_nothing() {
+    // Whatever it prints, and whether or not it finds something.
+    let printers = [
+        &["completion", "bash"][..],
+        &["man"],
+        &["help"],
+        &["schema"],
+        &["schema", "receipt"],
+        &["explain", "CONFIG_INVALID"],
+        &["matrix"],
+        &["inspect", "x.json"],
+        &["inspect", "last"],
+        &["receipt", "verify", "x.json"],
+        &["receipt", "diff", "x.json", "x.json"],
+        &["validate", "x.json"],
+        &["translate", "--from", "openai", "--to", "claude", "x.json"],
+        &["present", "x.json", "--client", "text"],
+        &["sidecar", "check", "--", "true"],
+    ];
     let commands = [
-        (&["runs", "list"][..], 0),
+        (&["receipt", "key"][..], 2),
+        (&["receipt", "key", "--rotate"], 2),
+        (&["runs", "list"], 0),
         (&["runs", "list", "--undecided"], 0),
         (&["runs", "show", "last"], 2),
         (&["runs", "show", "0123"], 2),
@@ -28,12 +51,44 @@ fn reading_commands_create_nothing() {
         (&["config", "check"], 0),
         (&["run", "--task", "t", "--dry-run"], 0),
     ];
-    for (command, status) in commands {
-        let desk = Desk::new();
-        let (ran, told) = desk.json(command);
-        assert_eq!(ran, status, "{command:?}: {told:#}");
+    let assert_untouched = |desk: &Desk, command: &[&str]| {
         let made: Vec<_> = std::fs::read_dir(desk.home()).unwrap().collect();
         assert!(made.is_empty(), "{command:?} made {made:?}");
+        let mut files: Vec<_> = std::fs::read_dir(desk.path(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        files.sort();
+        assert_eq!(files, ["readme.txt", "x.json"], "{command:?}");
+    };
+    let mut known: Vec<&str> = WRITERS.to_vec();
+    for command in printers {
+        let desk = Desk::new();
+        desk.write("x.json", "{}");
+        desk.abp(command);
+        assert_untouched(&desk, command);
+        known.push(command[0]);
+    }
+    for (command, status) in commands {
+        let desk = Desk::new();
+        desk.write("x.json", "{}");
+        let (ran, told) = desk.json(command);
+        assert_eq!(ran, status, "{command:?}: {told:#}");
+        assert_untouched(&desk, command);
+        known.push(command[0]);
+    }
+    // A command that is added later belongs to one of the lists.
+    let help = Desk::new().abp(&["--help"]).stdout;
+    let listed = help.split("Commands:").nth(1).unwrap();
+    let listed = listed.split("Options:").next().unwrap();
+    for name in listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+    {
+        assert!(
+            known.contains(&name),
+            "{name} is neither a reader nor a writer"
+        );
     }
     let desk = Desk::new();
     let empty = [

@@ -6,6 +6,8 @@ use std::time::Duration;
 use abp_backend_core::{Backend, RunEnd};
 use abp_core::{AgentEventKind, CancelReason, Outcome, Receipt, verify_receipt_document};
 use abp_error::{AbpError, ErrorCode};
+use abp_runtime::{ApplyRequest, Decider, DecisionState, HostFiles};
+use abp_store::ApplicationEnd;
 use serde_json::json;
 
 use crate::bench::{Bench, Probe};
@@ -164,4 +166,56 @@ async fn the_receipt_cannot_be_stored() {
         .unwrap();
     let error = handle.receipt.await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ReceiptStoreFailed, "{error}");
+}
+
+/// Paths of an application that was rolled back are as undecided as before: they are applied with the
+/// rest.
+#[tokio::test]
+async fn paths_that_were_rolled_back_are_not_decided() {
+    let bench = Bench::scripted(&json!([
+        {"do": "write", "path": "a.txt", "content": "a"},
+        {"do": "write", "path": "b.txt", "content": "b"},
+    ]));
+    let (receipt, _) = bench.run(json!({})).await;
+    let run_id = receipt.meta.run_id;
+    let store = bench.runtime.store().await.unwrap();
+    let decider = Decider {
+        by: "ann".to_owned(),
+        via: "test".to_owned(),
+    };
+    let begun = store.begin_application(
+        run_id,
+        decider.clone(),
+        vec!["a.txt".to_owned()],
+        Vec::new(),
+    );
+    let end = ApplicationEnd::RolledBack { saves: Vec::new() };
+    store
+        .end_application(begun.await.unwrap(), end)
+        .await
+        .unwrap();
+    assert!(
+        bench
+            .runtime
+            .applied_paths(run_id)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let DecisionState::Open(changes) = bench.runtime.decision_state(run_id).await.unwrap() else {
+        panic!("nothing was decided");
+    };
+    let request = ApplyRequest {
+        decider,
+        paths: Vec::new(),
+        host_files: HostFiles::Refuse,
+    };
+    let applied = bench
+        .runtime
+        .apply(run_id, *changes, &request)
+        .await
+        .unwrap();
+    assert_eq!((applied.paths.len(), applied.remaining), (2, 0));
+    let paths = bench.runtime.applied_paths(run_id).await.unwrap();
+    assert_eq!(Vec::from_iter(paths), ["a.txt", "b.txt"]);
 }

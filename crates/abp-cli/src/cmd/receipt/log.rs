@@ -186,10 +186,10 @@ pub(super) fn key(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let plane = Session::open(global, &[], output)?.plane;
-    let runtime = plane.runtime();
+    let session = Session::open(global, &[], output)?;
     let key = block_on(async {
-        let store = runtime.store().await?;
+        // A key is made with the first run; looking for it, or replacing none, makes no store.
+        let store = session.existing_store().await?;
         let key = if rotate {
             store.rotate_key().await
         } else {

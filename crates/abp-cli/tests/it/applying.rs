@@ -231,6 +231,49 @@ fn single_paths_are_applied_and_the_rest_stays_undecided() {
     assert_eq!(desk.abp(&["receipt", "verify", "--log"]).status, 0);
 }
 
+/// What `abp diff` has to show: the paths that are left, those that were applied, and the decision.
+type Shown = (
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static str,
+);
+
+fn assert_shown(desk: &Desk, (left, applied, decision): Shown) {
+    let (status, shown) = desk.json(&["diff", "last"]);
+    assert_eq!(
+        (status, &shown["decision"]),
+        (0, &json!(decision)),
+        "{shown:#}"
+    );
+    assert_eq!(shown["applied"], json!(applied), "{shown:#}");
+    let paths = shown["paths"].as_array().unwrap().iter();
+    let paths: Vec<_> = paths.map(|path| path["path"].clone()).collect();
+    assert_eq!(json!(paths), json!(left), "{shown:#}");
+    let is_decided = shown["decided"]["by"].is_string();
+    assert_eq!(is_decided, left.is_empty(), "{shown:#}");
+    let lines = shown["status"].as_str().unwrap().lines().count();
+    assert_eq!(lines, left.len(), "{shown:#}");
+    let ran = desk.abp(&["diff", "last"]);
+    assert_eq!(ran.status, 0);
+    let patch = shown["diff"].as_str();
+    assert_eq!(
+        patch,
+        Some(&*ran.stdout),
+        "nothing else is beside the patch"
+    );
+    for path in left.iter().chain(applied) {
+        let is_left = left.contains(path);
+        let is_shown = ran.stdout.contains(&format!("b/{path}"));
+        assert_eq!(is_shown, is_left, "{path}: {}", ran.stdout);
+        let is_named = ran.stderr.contains(&format!("already applied: {path}"));
+        assert_eq!(is_named, !is_left, "{path}: {}", ran.stderr);
+    }
+    let is_over = ran
+        .stderr
+        .contains("nothing is undecided: the changes were");
+    assert_eq!(is_over, left.is_empty(), "{}", ran.stderr);
+}
+
 /// `abp diff` shows what is left to decide, and says what was applied.
 #[test]
 fn a_diff_shows_the_rest_and_names_what_was_applied() {
@@ -241,33 +284,17 @@ fn a_diff_shows_the_rest_and_names_what_was_applied() {
         write("a b.txt"), write("c.txt"), write("new/d.txt"), write("new/e.txt"),
     ]});
     desk.write("four.json", script.to_string());
-    let run = [
-        "run",
-        "--task",
-        "t",
-        "--mock-script",
-        "four.json",
-        "--backend",
-        "four",
-    ];
-    assert_eq!(desk.abp(&run).status, 0);
-    // What is applied, and then: what is left, what was applied, and the decision.
-    type Shown = (
-        &'static [&'static str],
-        &'static [&'static str],
-        &'static str,
-    );
-    let steps: [(&[&str], Shown); 4] = [
+    let run = || {
+        let run = ["run", "--task", "t", "--mock-script", "four.json"];
+        let ran = desk.abp(&[&run[..], &["--backend", "four"]].concat());
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+    };
+    run();
+    let all = &["a b.txt", "c.txt", "new/d.txt", "new/e.txt"];
+    assert_shown(&desk, (all, &[], "undecided"));
+    let steps: [(&[&str], Shown); 3] = [
         (
-            &[],
-            (
-                &["a b.txt", "c.txt", "new/d.txt", "new/e.txt"],
-                &[],
-                "undecided",
-            ),
-        ),
-        (
-            &["apply", "last", "a b.txt"],
+            &["a b.txt"],
             (
                 &["c.txt", "new/d.txt", "new/e.txt"],
                 &["a b.txt"],
@@ -275,88 +302,24 @@ fn a_diff_shows_the_rest_and_names_what_was_applied() {
             ),
         ),
         (
-            &["apply", "last", "new"],
+            &["new"],
             (
                 &["c.txt"],
                 &["a b.txt", "new/d.txt", "new/e.txt"],
                 "undecided",
             ),
         ),
-        (
-            &["apply", "last"],
-            (
-                &[],
-                &["a b.txt", "c.txt", "new/d.txt", "new/e.txt"],
-                "applied",
-            ),
-        ),
+        (&[], (&[], all, "applied")),
     ];
-    for (command, (left, applied, decision)) in steps {
-        if !command.is_empty() {
-            assert_eq!(desk.abp(command).status, 0, "{command:?}");
-        }
-        let (status, shown) = desk.json(&["diff", "last"]);
-        assert_eq!(
-            (status, &shown["decision"]),
-            (0, &json!(decision)),
-            "{shown:#}"
-        );
-        assert_eq!(shown["applied"], json!(applied), "{shown:#}");
-        let paths: Vec<_> = shown["paths"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|path| path["path"].clone())
-            .collect();
-        assert_eq!(json!(paths), json!(left), "{shown:#}");
-        assert_eq!(
-            shown["decided"]["by"].is_string(),
-            decision == "applied",
-            "{shown:#}"
-        );
-        let ran = desk.abp(&["diff", "last"]);
-        assert_eq!(ran.status, 0);
-        assert_eq!(
-            shown["diff"], ran.stdout,
-            "the patch alone is on standard output"
-        );
-        let lines = shown["status"].as_str().unwrap().lines().count();
-        let files = left.iter().filter(|path| path.contains('.'));
-        assert_eq!(lines, files.clone().count(), "{shown:#}");
-        for path in ["a b.txt", "c.txt", "new/d.txt", "new/e.txt"] {
-            let is_left = left.contains(&path);
-            assert_eq!(
-                ran.stdout.contains(&format!("b/{path}")),
-                is_left,
-                "{path}: {}",
-                ran.stdout
-            );
-            let note = format!("already applied: {path}");
-            assert_eq!(
-                ran.stderr.contains(&note),
-                !is_left,
-                "{path}: {}",
-                ran.stderr
-            );
-        }
-        assert_eq!(
-            ran.stderr
-                .contains("nothing is undecided: the changes were applied by"),
-            left.is_empty(),
-            "{}",
-            ran.stderr
-        );
+    for (paths, shown) in steps {
+        let applied = desk.abp(&[&["apply", "last"], paths].concat());
+        assert_eq!(applied.status, 0, "{paths:?}");
+        assert_shown(&desk, shown);
     }
     desk.write("c.txt", "old\n");
-    assert_eq!(desk.abp(&run).status, 0);
+    run();
     assert_eq!(desk.abp(&["discard", "last"]).status, 0);
-    let ran = desk.abp(&["diff", "last"]);
-    assert_eq!((ran.status, ran.stdout.as_str()), (0, ""));
-    assert!(
-        ran.stderr.contains("the changes were discarded by"),
-        "{}",
-        ran.stderr
-    );
+    assert_shown(&desk, (&[], &[], "discarded"));
 }
 
 /// D14: a result that takes effect on this machine is applied only when somebody agrees to that.

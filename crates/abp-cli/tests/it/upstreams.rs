@@ -358,9 +358,9 @@ fn a_run_is_charged_for_the_model_that_answered() {
         (format!("{asked}{answered}"), "2", 0, Some(1.0)),
         (format!("{asked}{answered}"), "0.5", 5, Some(1.0)),
         // A model without a price of its own costs what the one that was asked for costs.
-        (asked.clone(), "2", 0, Some(0.000_1)),
+        (asked, "2", 0, Some(0.000_1)),
         // Nothing is known to cost anything before it is asked.
-        (answered.clone(), "2", 2, None),
+        (answered, "2", 2, None),
     ];
     for backend in ["auto", "upstream:vendor"] {
         for (prices, budget, status, cost) in &cases {

@@ -16,7 +16,7 @@ use crate::ControlPlane;
 #[derive(Debug, Clone)]
 pub struct ProposedChanges {
     /// How far the changes are decided.
-    pub standing: Standing,
+    pub progress: DecisionProgress,
     /// The changed paths that are in the source already.
     pub applied: Vec<String>,
     /// The changes as a patch that `git apply` takes.
@@ -31,7 +31,7 @@ pub struct ProposedChanges {
 
 /// How far the changes of a run are decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum DecisionProgress {
     /// The run changed nothing.
     Unchanged,
     /// Changes wait for a decision.
@@ -82,16 +82,21 @@ impl ControlPlane {
         let receipt = self.stored_receipt(run_id).await?;
         let runtime = self.runtime();
         let applied = runtime.applied_paths(run_id).await?;
-        let (standing, rest) = match runtime.decision_state(run_id).await? {
-            DecisionState::Nothing => (Standing::Unchanged, None),
+        let (progress, rest) = match runtime.decision_state(run_id).await? {
+            DecisionState::Nothing => (DecisionProgress::Unchanged, None),
             DecisionState::Open(changes) => {
                 let is_applied = |path: &Path| applied.contains(&path_text(path));
-                (Standing::Undecided, Some(changes.without(is_applied)))
+                (
+                    DecisionProgress::Undecided,
+                    Some(changes.without(is_applied)),
+                )
             }
-            DecisionState::Decided { state, by, at } => (Standing::Decided { state, by, at }, None),
+            DecisionState::Decided { state, by, at } => {
+                (DecisionProgress::Decided { state, by, at }, None)
+            }
         };
         let mut shown = ProposedChanges {
-            standing,
+            progress,
             applied: applied.into_iter().collect(),
             diff: String::new(),
             status: String::new(),
@@ -101,7 +106,7 @@ impl ControlPlane {
                 .map(ChangeSet::host_executed)
                 .unwrap_or_default(),
         };
-        if matches!(shown.standing, Standing::Decided { .. }) {
+        if matches!(shown.progress, DecisionProgress::Decided { .. }) {
             return Ok(shown);
         }
         let verified = receipt.verification;

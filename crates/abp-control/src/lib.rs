@@ -21,7 +21,7 @@ mod policy;
 mod secrets;
 mod upstreams;
 
-pub use decide::{ApplyOutcome, DiscardOutcome, ProposedChanges, Standing, apply_all};
+pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use health::BackendHealth;
 pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};

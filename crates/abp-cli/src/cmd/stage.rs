@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use abp_control::{ApplyOutcome, DiscardOutcome, ProposedChanges, Standing, find_run};
+use abp_control::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, find_run};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_runtime::{ApplyRequest, Decider, HostFiles};
 use abp_store::RunRecord;
@@ -33,10 +33,12 @@ fn show(changes: &ProposedChanges, output: &mut Output) -> Result<ExitStatus, Ab
         let host_files = changes.host_files.iter();
         let host_files = host_files
             .map(|(path, reason)| json!({ "path": path.display().to_string(), "reason": reason }));
-        let (decision, decided) = match &changes.standing {
-            Standing::Unchanged => ("nothing_to_apply", Value::Null),
-            Standing::Undecided => ("undecided", Value::Null),
-            Standing::Decided { state, by, at } => (state.as_str(), json!({ "by": by, "at": at })),
+        let (decision, decided) = match &changes.progress {
+            DecisionProgress::Unchanged => ("nothing_to_apply", Value::Null),
+            DecisionProgress::Undecided => ("undecided", Value::Null),
+            DecisionProgress::Decided { state, by, at } => {
+                (state.as_str(), json!({ "by": by, "at": at }))
+            }
         };
         output.json(&json!({
             "decision": decision,
@@ -65,7 +67,7 @@ fn show(changes: &ProposedChanges, output: &mut Output) -> Result<ExitStatus, Ab
 
 /// Tells, beside the patch, what of the run is decided already.
 fn tell_decided(changes: &ProposedChanges, output: &mut Output) {
-    if let Standing::Decided { state, by, at } = &changes.standing {
+    if let DecisionProgress::Decided { state, by, at } = &changes.progress {
         let by = one_line(by);
         let message = format!("nothing is undecided: the changes were {state} by {by} at {at}");
         output.note(&message);

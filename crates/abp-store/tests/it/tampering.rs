@@ -450,3 +450,70 @@ async fn problems_are_bounded() {
     );
     assert!(!report.is_ok());
 }
+
+/// A store whose head row was removed is not taken for a new one: nobody gets a new key for an old log.
+#[tokio::test]
+async fn a_log_without_its_head_is_no_new_log() {
+    let dir = crate::lab::directory();
+    scene(dir.path()).await;
+    let keys = || {
+        let keys = std::fs::read_dir(dir.path().join("keys")).expect("keys");
+        keys.count()
+    };
+    let before = keys();
+    change(&dir.path().join("store.db"), "DELETE FROM head").await;
+    let written = Store::open(dir.path(), crate::lab::options()).await;
+    let read = StoreReader::open(dir.path()).await;
+    for error in [written.err(), read.err()] {
+        let error = error.expect("refused");
+        assert!(
+            matches!(error, abp_store::StoreError::LogBroken { .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains("head"), "{error}");
+    }
+    assert_eq!(keys(), before);
+}
+
+/// Edits of the row that holds the end of the log and its keys are named by their column, also for a
+/// verifier that brought its own key and after a rotation.
+#[tokio::test]
+async fn edits_of_the_head_are_named() {
+    let dir = crate::lab::directory();
+    let original = dir.path().join("original");
+    scene(&original).await;
+    let store = open(&original).await;
+    let first = store.first_key().await.expect("a key");
+    store.rotate_key().await.expect("rotated");
+    accepted(&store).await;
+    store.close().await;
+    let cases = [
+        ("UPDATE head SET key = first_key", "key"),
+        ("UPDATE head SET key = 'none'", "key"),
+        ("UPDATE head SET first_key = key", "first_key"),
+        ("UPDATE head SET frontier = '[]'", "frontier"),
+        ("UPDATE head SET frontier = frontier || ' '", "frontier"),
+        ("UPDATE head SET frontier = ''", "frontier"),
+    ];
+    for (place, (statement, expected)) in cases.into_iter().enumerate() {
+        let edited = dir.path().join(place.to_string());
+        copy(&original, &edited);
+        change(&edited.join("store.db"), statement).await;
+        let reader = StoreReader::open(&edited).await.expect("opens");
+        let options = VerifyOptions {
+            keys: Some(abp_receipt::KeyRing::of(first.clone())),
+            ..VerifyOptions::default()
+        };
+        let report = reader.verify(options).await.expect("can be verified");
+        reader.close().await;
+        let columns: Vec<_> = report
+            .problems
+            .iter()
+            .filter_map(|problem| match problem {
+                StoreProblem::Head { column, .. } => Some(*column),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(columns, [expected], "{statement}: {report:#?}");
+    }
+}

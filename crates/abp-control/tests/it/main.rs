@@ -10,3 +10,5 @@ mod importing;
 mod lab;
 #[cfg(test)]
 mod settings;
+#[cfg(test)]
+mod tools;

@@ -35,12 +35,6 @@ impl DecisionKind {
             Self::Expired => "expired",
         }
     }
-
-    /// Whether nothing is left to decide afterwards.
-    #[must_use]
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Applied | Self::Discarded | Self::Expired)
-    }
 }
 
 /// One decision about the changes of a run: who decided what, when, and by which way.

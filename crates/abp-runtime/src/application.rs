@@ -385,7 +385,7 @@ pub(crate) async fn decided_paths(
                 DecisionKind::Applied | DecisionKind::PartiallyApplied => {
                     decided.extend(decision.paths);
                 }
-                _ => {}
+                DecisionKind::RolledBack | DecisionKind::Discarded | DecisionKind::Expired => {}
             }
         }
     }

@@ -143,3 +143,106 @@ fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
     };
     Ok(ServerAddress::Http(HttpServer { url, bearer }))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn configured(value: Value) -> McpServerConfig {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_what_is_configured() {
+        let cases = [
+            ("auto", VersionSpan::ALL),
+            ("legacy", VersionSpan::LEGACY),
+            ("modern", VersionSpan::MODERN),
+        ];
+        for (era, span) in cases {
+            let config = configured(json!({
+                "url": "http://127.0.0.1:9/mcp", "era": era, "timeout_secs": 7, "open_timeout_secs": 4,
+                "allow_tools": ["a*"], "deny_tools": ["ab"],
+            }));
+            let made = server("s", &config).unwrap();
+            let expected: Vec<_> = ProtocolVersion::ALL
+                .into_iter()
+                .filter(|version| span.contains(*version))
+                .collect();
+            assert_eq!(
+                (made.name.as_str(), made.versions),
+                ("s", expected),
+                "{era}"
+            );
+            assert_eq!(made.timeouts.request, Duration::from_secs(7));
+            assert_eq!(made.timeouts.initialize, Duration::from_secs(4));
+            assert_eq!(made.timeouts.probe, Duration::from_secs(2));
+            assert_eq!(made.open_timeout, Duration::from_secs(4));
+        }
+        let slow = configured(json!({"url": "http://127.0.0.1:9", "open_timeout_secs": 60}));
+        assert_eq!(server("s", &slow).unwrap().timeouts.probe, PROBE);
+        let program = configured(json!({"command": "c", "args": ["x"], "env": {"A": "b"}}));
+        let ServerAddress::Program(program) = server("s", &program).unwrap().address else {
+            panic!("it is a program");
+        };
+        assert_eq!(
+            (program.command.as_str(), program.args),
+            ("c", vec!["x".to_owned()])
+        );
+        assert_eq!(program.env.get("A").map(String::as_str), Some("b"));
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_used_is_refused() {
+        let cases = [
+            (json!({}), "mcp.servers.s: it has no address"),
+            (
+                json!({"url": "http://h", "token_env": "ABP_TEST_NO_SUCH_TOKEN"}),
+                "holds no token",
+            ),
+            (
+                json!({"url": "http://h", "allow_tools": ["["]}),
+                "mcp.servers.s",
+            ),
+            (
+                json!({"url": "http://h", "deny_tools": ["["]}),
+                "mcp.servers.s",
+            ),
+        ];
+        for (config, expected) in cases {
+            let refused = server("s", &configured(config.clone())).err();
+            let message = refused.map(|error| error.message().to_owned());
+            let message = message.unwrap_or_else(|| panic!("{config} was taken"));
+            assert!(message.contains(expected), "{config}: {message}");
+        }
+        assert!(
+            mcp_gateway(&Config::default(), None).is_err(),
+            "none is configured"
+        );
+    }
+
+    #[test]
+    fn what_is_filled_in_is_what_is_configured() {
+        let nothing = serde_json::from_value(json!({})).unwrap();
+        assert_eq!(mcp_emulations(&nothing), Emulations::default());
+        let config = serde_json::from_value(json!({
+            "roots": ["/srv"], "list_changed_secs": 3, "subscribe_secs": 4, "max_subscriptions": 5,
+            "sampling": {"key": "k", "models": ["m"], "max_tokens": 6, "max_per_call": 7},
+        }));
+        let found = mcp_emulations(&config.unwrap());
+        assert_eq!(found.roots, Some(vec!["/srv".into()]));
+        assert_eq!(found.list_changed, Some(Duration::from_secs(3)));
+        let subscribe = found.subscribe.unwrap();
+        assert_eq!(
+            (subscribe.interval, subscribe.max_resources),
+            (Duration::from_secs(4), 5)
+        );
+        let sampling = found.sampling.unwrap();
+        assert_eq!(
+            (sampling.models, sampling.max_tokens, sampling.max_per_call),
+            (vec!["m".to_owned()], 6, 7)
+        );
+    }
+}

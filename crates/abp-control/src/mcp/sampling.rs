@@ -118,3 +118,95 @@ fn read(answer: &Value, record: Option<String>) -> Option<Sample> {
 fn text(document: &Value, pointer: &str) -> Option<String> {
     Some(document.pointer(pointer)?.as_str()?.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> SampleRequest {
+        SampleRequest {
+            model: "m".to_owned(),
+            system: None,
+            messages: Vec::new(),
+            max_tokens: 5,
+            temperature: None,
+            stop_sequences: Vec::new(),
+        }
+    }
+
+    /// Everything that a server says reaches the model, and nothing is said that it did not say.
+    #[test]
+    fn a_question_is_written_whole() {
+        let bare = json!({"model": "m", "max_tokens": 5, "messages": []});
+        assert_eq!(document(&request()), bare);
+        let said = |role, parts| SampleMessage { role, parts };
+        let image = SamplePart::Image {
+            mime_type: "image/png".to_owned(),
+            data: "AA==".to_owned(),
+        };
+        let full = SampleRequest {
+            system: Some("s".to_owned()),
+            messages: vec![
+                said(
+                    SampleRole::User,
+                    vec![SamplePart::Text("t".to_owned()), image],
+                ),
+                said(
+                    SampleRole::Assistant,
+                    vec![SamplePart::Text("a".to_owned())],
+                ),
+            ],
+            temperature: Some(0.5),
+            stop_sequences: vec!["x".to_owned()],
+            ..request()
+        };
+        let expected = json!({
+            "model": "m", "max_tokens": 5, "system": "s", "temperature": 0.5, "stop_sequences": ["x"],
+            "messages": [
+                {"role": "user", "content": [
+                    {"type": "text", "text": "t"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+                ]},
+                {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
+            ],
+        });
+        assert_eq!(document(&full), expected);
+    }
+
+    #[test]
+    fn an_answer_is_read_with_its_end() {
+        let answer = |content: Value, stop: &str| json!({"model": "m", "content": content, "stop_reason": stop});
+        let words =
+            json!([{"type": "text", "text": "a"}, {"type": "x"}, {"type": "text", "text": "b"}]);
+        let cases = [
+            (
+                answer(words.clone(), "end_turn"),
+                Some(("ab", SampleStop::EndTurn)),
+            ),
+            (
+                answer(words.clone(), "max_tokens"),
+                Some(("ab", SampleStop::MaxTokens)),
+            ),
+            (
+                answer(words.clone(), "stop_sequence"),
+                Some(("ab", SampleStop::StopSequence)),
+            ),
+            (answer(json!([]), "end_turn"), None),
+            (json!({"content": words, "stop_reason": "end_turn"}), None),
+            (json!({}), None),
+        ];
+        for (document, expected) in cases {
+            let expected = expected.map(|(text, stop)| Sample {
+                text: text.to_owned(),
+                model: "m".to_owned(),
+                stop,
+                record: Some("r".to_owned()),
+            });
+            assert_eq!(
+                read(&document, Some("r".to_owned())),
+                expected,
+                "{document}"
+            );
+        }
+    }
+}

@@ -254,3 +254,56 @@ fn backends_say_why_they_cannot_be_opened() {
     let known: Vec<_> = ControlPlane::known_backends().collect();
     assert!(known.contains(&"mock") && known.contains(&"upstream:mock"));
 }
+
+/// The gateway has every configured upstream with its models, and the embedded one last.
+#[tokio::test]
+async fn the_gateway_serves_what_is_configured() {
+    let mut config = upstreams();
+    config["upstreams"]["b"]["api_key_env"] = Value::Null;
+    let lab = Lab::new(&[], config);
+    let gateway = lab.plane.gateway().await.unwrap();
+    let served: Vec<_> = gateway
+        .upstreams()
+        .into_iter()
+        .map(|one| (one.name, one.models))
+        .collect();
+    let names: Vec<_> = served.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "mock"]);
+    assert!(served[0].1.contains(&"m-*".to_owned()), "{served:?}");
+    assert_eq!(served[2].1, ["mock", "mock-*"]);
+    let bare = Lab::new(&[], json!({}));
+    let gateway = bare.plane.gateway().await.unwrap();
+    assert_eq!(gateway.upstreams()[0].models, ["mock", "*"]);
+    // A key that cannot be had is an error of the gateway, and of the run that needs it.
+    let lab = Lab::new(&[], upstreams());
+    let refused = lab.plane.gateway().await.unwrap_err();
+    assert!(
+        refused.message().contains("ABP_TEST_NO_SUCH_KEY"),
+        "{refused}"
+    );
+}
+
+/// Keys are read from files without their line ends; an empty one is none.
+#[test]
+fn keys_of_upstreams_come_from_files() {
+    let lab = Lab::new(&[], json!({}));
+    let file = lab.home.path().join("vendor.key");
+    let mut config = upstreams();
+    config["upstreams"]["b"] = json!({
+        "dialect": "claude", "base_url": "http://127.0.0.1:9", "models": ["n"], "api_key_file": file,
+    });
+    for (content, is_fine) in [
+        (Some("secret-key\n"), true),
+        (Some(" \n"), false),
+        (None, false),
+    ] {
+        match content {
+            Some(content) => std::fs::write(&file, content).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        let plane = Lab::new(&[], config.clone()).plane;
+        let all = plane.check_backends();
+        let found = all.iter().find(|one| one.name == "upstream:b").unwrap();
+        assert_eq!(found.problem.is_none(), is_fine, "{content:?}: {found:?}");
+    }
+}

@@ -53,6 +53,7 @@ fn differences() {
         {"field": "usage_raw", "old": null, "new": {"a.b": 1}},
     ]});
     assert_eq!(serde_json::to_value(&diff).expect("plain data"), expected);
+    assert!(!diff.is_empty());
     let rehashed = new.clone().with_hash().expect("plain");
     let with_hashes = diff_receipts(&old, &rehashed).expect("plain");
     assert!(with_hashes.changes.len() > diff.changes.len());

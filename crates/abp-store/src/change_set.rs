@@ -235,6 +235,10 @@ impl Store {
     /// this returns. The receipt that follows names the same hash; otherwise the changes are removed
     /// with it. Storing the same changes again changes nothing.
     ///
+    /// A document that is a JSON object with a list `images` of SHA-256 hashes in hexadecimal names all
+    /// its images: [`verify`](crate::StoreReader::verify) then reports a stored image that is missing or
+    /// not named.
+    ///
     /// # Errors
     /// Refuses a document or an image of another hash, other changes in the place of stored ones, and
     /// a run that is over or of another process.

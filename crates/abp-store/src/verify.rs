@@ -10,7 +10,9 @@
 //! exchanges    ↔ their segment
 //! ```
 //!
-//! Then the tables are looked through for rows that no entry has. At most a few rows are in memory.
+//! Then the row that holds the log's end and keys is compared with the log, and the tables are looked
+//! through for rows that no entry has, for states that no decision led to, and for images that a change
+//! set names. At most a few rows are in memory. `docs/store_verification.md` lists every column.
 
 mod feed;
 mod head;

@@ -517,3 +517,72 @@ async fn edits_of_the_head_are_named() {
         assert_eq!(columns, [expected], "{statement}: {report:#?}");
     }
 }
+
+/// A document that names its images has exactly those, until its changes are decided.
+#[tokio::test]
+async fn images_that_are_missing_or_unnamed_are_found() {
+    let dir = crate::lab::directory();
+    let original = dir.path().join("original");
+    let store = open(&original).await;
+    let run_id = accepted(&store).await;
+    let images = [b"first".to_vec(), b"second".to_vec()];
+    let named: Vec<_> = images.iter().map(|image| Hash::of(image)).collect();
+    let document = json!({ "images": named }).to_string().into_bytes();
+    let sha256 = Hash::of(&document);
+    let images = images.map(|image| (*Hash::of(&image).as_bytes(), image));
+    store
+        .keep_change_set(run_id, document, *sha256.as_bytes(), images.to_vec())
+        .await
+        .expect("kept");
+    let (receipt, hash) = receipt_of(run_id, &[], true, Some(sha256));
+    store.finish(run_id, receipt, &hash).await.expect("ended");
+    let idle = accepted(&store).await;
+    let (receipt, hash) = receipt_of(idle, &[], true, None);
+    store.finish(idle, receipt, &hash).await.expect("ended");
+    assert_sound(&store).await;
+    store.close().await;
+    let extra = "INSERT INTO run_blobs VALUES";
+    let bytes = "x'2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824', 0, CAST('hello' AS BLOB)";
+    let cases = [
+        (
+            "DELETE FROM run_blobs WHERE bytes = CAST('second' AS BLOB)".to_owned(),
+            "1 stored images are missing and 0 are not named by it",
+        ),
+        (
+            format!("{extra} (1, {bytes})"),
+            "0 stored images are missing and 1 are not named by it",
+        ),
+        (
+            format!("{extra} (2, {bytes})"),
+            "images are stored without it",
+        ),
+        (
+            "UPDATE change_sets SET state = 'applying'".to_owned(),
+            "it is being applied by nothing",
+        ),
+        (
+            "INSERT INTO applications VALUES ('a', 1, 'o', 'by', 'via', 0, '[]', x'00')".to_owned(),
+            "it is being applied and its state is proposed",
+        ),
+        (
+            "UPDATE change_sets SET state_by = 'mallory'".to_owned(),
+            "its state is by \"mallory\" *",
+        ),
+        (
+            "UPDATE change_sets SET state_at = state_at - 1".to_owned(),
+            "its state is by \"\" *",
+        ),
+    ];
+    for (place, (statement, expected)) in cases.into_iter().enumerate() {
+        let edited = dir.path().join(place.to_string());
+        copy(&original, &edited);
+        let leaked: &'static str = Box::leak(statement.into_boxed_str());
+        change(&edited.join("store.db"), leaked).await;
+        let (found, _) = problems(&edited).await;
+        let is_named = found.iter().any(|problem| {
+            matches!(problem, StoreProblem::RunChanged { what: RunPart::ChangeSet, detail, .. }
+                if matches(detail, expected))
+        });
+        assert!(is_named, "{leaked}: {found:#?}");
+    }
+}

@@ -215,3 +215,36 @@ async fn a_candidate_that_gave_up_is_no_part_of_the_receipt() {
         assert!(warned, "{place}");
     }
 }
+
+/// The verification of a stage sees nothing that processes write elsewhere, and the receipt says so where
+/// there were processes and a stage.
+#[tokio::test]
+async fn a_receipt_says_what_the_verification_cannot_see() {
+    let with_processes = || Candidate::new("mock", 0, GivesUp::Never);
+    let without = || Candidate {
+        descriptor: BackendDescriptor {
+            name: "second".to_owned(),
+            ..with_processes().descriptor
+        },
+        gives_up: GivesUp::Never,
+    };
+    for (candidate, mode, is_noted) in [
+        (with_processes(), "staged", true),
+        (with_processes(), "pass_through", false),
+        (without(), "staged", false),
+    ] {
+        let name = candidate.descriptor.name.clone();
+        let bench = Bench::new([Arc::new(candidate) as Arc<dyn Backend>]);
+        let order = bench.order(json!({"workspace": {"mode": mode}}));
+        let handle = bench
+            .runtime
+            .run_with(&name, order, bench.options())
+            .await
+            .unwrap();
+        let (receipt, _) = bench.follow(handle).await;
+        let notes = receipt.workspace.map(|workspace| workspace.notes);
+        let notes = notes.unwrap_or_default();
+        let found = notes.iter().any(|note| note.contains("processes"));
+        assert_eq!(found, is_noted, "{name}, {mode}: {notes:?}");
+    }
+}

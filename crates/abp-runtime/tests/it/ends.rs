@@ -219,3 +219,86 @@ async fn paths_that_were_rolled_back_are_not_decided() {
     let paths = bench.runtime.applied_paths(run_id).await.unwrap();
     assert_eq!(Vec::from_iter(paths), ["a.txt", "b.txt"]);
 }
+
+/// A backend that is told to end has time to do so, and what it says then is in the receipt.
+#[tokio::test]
+async fn a_stopped_backend_may_still_wrap_up() {
+    let bench = bench(Probe::new(|context| async move {
+        context.cancelled().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        RunEnd {
+            usage_raw: json!({"said": "at the end"}),
+            ..RunEnd::completed()
+        }
+    }));
+    let handle = bench
+        .runtime
+        .run_streaming("mock", bench.order(json!({})))
+        .await
+        .unwrap();
+    let run_id = handle.run_id;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(bench.runtime.cancel(run_id, CancelReason::User));
+    let (receipt, _) = bench.follow(handle).await;
+    assert_eq!(receipt.cancel_reason, Some(CancelReason::User));
+    assert_eq!(receipt.usage_raw, json!({"said": "at the end"}));
+}
+
+/// A run takes as long as it takes: the duration is measured, and events carry the time at which they
+/// came.
+#[tokio::test]
+async fn times_are_those_of_the_run() {
+    let bench = Bench::scripted(&json!([
+        {"do": "say", "text": "before"}, {"do": "sleep", "ms": 120}, {"do": "say", "text": "after"},
+    ]));
+    let started = std::time::Instant::now();
+    let (receipt, events) = bench.run(json!({})).await;
+    let longest = started.elapsed().as_millis();
+    let duration = receipt.meta.duration_ms;
+    assert!(
+        duration >= 120 && u128::from(duration) <= longest,
+        "{duration} of {longest} ms"
+    );
+    let at = |text: &str| {
+        let said = |event: &&abp_core::AgentEvent| matches!(&event.kind, AgentEventKind::AssistantMessage { text: found } if found == text);
+        let event = events.iter().find(said).unwrap();
+        event.ts.as_unix_millis()
+    };
+    assert!(at("after") - at("before") >= 120);
+    let ends = receipt.meta.finished_at.as_unix_millis() - receipt.meta.started_at.as_unix_millis();
+    assert_eq!(u64::try_from(ends).unwrap(), duration);
+}
+
+/// The end of a process ends its runs, and says how many did not end in time.
+#[tokio::test]
+async fn a_runtime_that_finishes_cancels_and_counts_its_runs() {
+    let bench = bench(Probe::new(|context| async move {
+        context.cancelled().await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        RunEnd::completed()
+    }));
+    let none = bench
+        .runtime
+        .finish(CancelReason::Disconnect, Duration::from_secs(9));
+    assert_eq!(none.await, 0, "there is no run");
+    let handle = bench
+        .runtime
+        .run_streaming("mock", bench.order(json!({})))
+        .await
+        .unwrap();
+    let soon = bench
+        .runtime
+        .finish(CancelReason::Disconnect, Duration::ZERO);
+    assert_eq!(soon.await, 1, "it does not end at once");
+    let (receipt, _) = bench.follow(handle).await;
+    assert_eq!(receipt.cancel_reason, Some(CancelReason::Disconnect));
+    let started = std::time::Instant::now();
+    let later = bench
+        .runtime
+        .finish(CancelReason::Disconnect, Duration::from_secs(9));
+    assert_eq!(later.await, 0);
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "nothing is waited for"
+    );
+}

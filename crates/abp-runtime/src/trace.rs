@@ -86,3 +86,72 @@ fn admit_in_place(value: &mut Value, prefix: &str, changes: &mut Vec<Value>) {
         },
     ));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use abp_core::Timestamp;
+
+    use super::*;
+
+    fn event(kind: Value) -> AgentEvent {
+        let mut event = kind;
+        event["ts"] = json!(Timestamp::from_unix_millis(0));
+        serde_json::from_value(event).unwrap()
+    }
+
+    /// A number that canonical JSON cannot carry is replaced wherever it is, and the place is named; an
+    /// event without one stays as it is.
+    #[test]
+    fn foreign_json_is_admitted_in_every_kind_of_event() {
+        let large = || json!({"n": [u64::MAX]});
+        let plain = event(json!({"type": "tool_call", "tool_name": "T", "input": {"n": 1}}));
+        assert_eq!(admit(plain.clone()), plain);
+        let cases = [
+            (
+                json!({"type": "tool_call", "tool_name": "T", "input": large()}),
+                "/input/n/0",
+            ),
+            (
+                json!({"type": "tool_result", "tool_name": "T", "output": large()}),
+                "/output/n/0",
+            ),
+            (
+                json!({"type": "content_block", "block_type": "b", "data": large()}),
+                "/data/n/0",
+            ),
+            (
+                json!({"type": "something_new", "a/b": large()}),
+                "/a~1b/n/0",
+            ),
+        ];
+        for (kind, pointer) in cases {
+            let admitted = admit(event(kind.clone()));
+            let told = &admitted.ext.as_ref().unwrap_or_else(|| panic!("{kind}"))[ADMITTED_KEY];
+            assert_eq!(told.as_array().map(Vec::len), Some(1), "{kind}: {told}");
+            assert_eq!(told[0]["pointer"], pointer, "{kind}");
+            assert!(Trace::default().record(&admitted).is_ok(), "{kind}");
+        }
+        let mut extended = plain;
+        extended.ext = Some(BTreeMap::from([("x".to_owned(), large())]));
+        let admitted = admit(extended).ext.unwrap();
+        assert_eq!(admitted[ADMITTED_KEY][0]["pointer"], "/ext/x/n/0");
+    }
+
+    /// Events are embedded up to a size and no further; all of them are digested.
+    #[test]
+    fn a_trace_is_embedded_while_it_is_small() {
+        let text = "x".repeat(MAX_EMBEDDED_BYTES / 4);
+        let large = event(json!({"type": "assistant_delta", "text": text}));
+        for (count, is_embedded) in [(3, true), (4, false)] {
+            let mut trace = Trace::default();
+            for number in 0..count {
+                assert_eq!(trace.record(&large).unwrap().0, number);
+            }
+            let (embedded, digest) = trace.finish();
+            assert_eq!(embedded.len() as u64, if is_embedded { count } else { 0 });
+            assert_eq!(digest.embedded, is_embedded);
+        }
+    }
+}

@@ -7,6 +7,8 @@ mod bench;
 #[cfg(test)]
 mod candidates;
 #[cfg(test)]
+mod deciding;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod limits;

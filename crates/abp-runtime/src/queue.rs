@@ -119,3 +119,54 @@ impl Drop for EventStream {
         self.room.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use abp_core::{AgentEventKind, Timestamp};
+
+    use super::*;
+
+    fn event() -> AgentEvent {
+        let kind = AgentEventKind::AssistantDelta {
+            text: "x".to_owned(),
+        };
+        AgentEvent::new(Timestamp::from_unix_millis(0), kind)
+    }
+
+    /// Room that was taken comes back once the events were read, all of them and no sooner; a reader that
+    /// is gone takes none.
+    #[tokio::test]
+    async fn room_comes_back_when_events_were_read() {
+        let (sender, mut stream) = event_queue();
+        let cost = sender.room_now(MAX_WAITING_BYTES + 1);
+        assert_eq!(
+            cost,
+            Some(MAX_WAITING_BYTES),
+            "a large event takes all of it"
+        );
+        assert_eq!(sender.room_now(1), None);
+        let waiting = tokio::time::timeout(
+            std::time::Duration::from_millis(20),
+            sender.wait_for_room(1),
+        );
+        assert!(waiting.await.is_err(), "there is no room yet");
+        sender.send(EventGroup {
+            events: vec![event(), event()],
+            cost: MAX_WAITING_BYTES,
+        });
+        for _ in 0..2 {
+            assert_eq!(sender.room_now(1), None, "not all events were read");
+            assert!(stream.next().await.is_some());
+        }
+        let next = tokio::time::timeout(std::time::Duration::from_millis(20), stream.next());
+        assert!(next.await.is_err(), "there is nothing more yet");
+        assert_eq!(sender.wait_for_room(7).await, 7);
+        assert_eq!(
+            sender.room_now(MAX_WAITING_BYTES - 7),
+            Some(MAX_WAITING_BYTES - 7)
+        );
+        drop(stream);
+        assert_eq!(sender.room_now(1), Some(0));
+        assert_eq!(sender.wait_for_room(1).await, 0);
+    }
+}

@@ -140,13 +140,20 @@ async fn an_emulated_schema_is_told_checked_and_repaired_once() {
 /// and then the run fails.
 #[tokio::test]
 async fn a_native_schema_is_sent_checked_and_repaired_once() {
-    let good = r#"{"city": "Rome"}"#;
+    const GOOD: &str = r#"{"city": "Rome"}"#;
     let broken = Some(ErrorCode::BackendBrokenAnswer);
-    let cases: [(&[&str], Option<u32>, usize, Option<ErrorCode>); 4] = [
-        (&[good], None, 1, None),
-        (&["Rome", good], None, 2, None),
-        (&["Rome", r#"{"town": 1}"#, good], None, 2, broken),
-        (&["Rome", good], Some(1), 1, broken),
+    // The answers, the limit of turns, how often the vendor is asked, and the error.
+    type Case = (
+        &'static [&'static str],
+        Option<u32>,
+        usize,
+        Option<ErrorCode>,
+    );
+    let cases: [Case; 4] = [
+        (&[GOOD], None, 1, None),
+        (&["Rome", GOOD], None, 2, None),
+        (&["Rome", r#"{"town": 1}"#, GOOD], None, 2, broken),
+        (&["Rome", GOOD], Some(1), 1, broken),
     ];
     for (answers, max_turns, asked, code) in cases {
         let replies = answers.iter().map(|text| chat(text, (1, 1)));

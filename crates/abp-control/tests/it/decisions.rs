@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use abp_control::{
-    ApplyOutcome, DecisionProgress, DiscardOutcome, RunScope, apply_all, find_run, short_run_id,
+    ApplyOutcome, ControlPlane, DecisionProgress, DiscardOutcome, OrderDraft, RunScope, Submission,
+    apply_all, find_run, short_run_id,
 };
 use abp_error::ErrorCode;
-use abp_runtime::{ApplyRequest, HostFiles};
+use abp_runtime::{ApplyRequest, HostFiles, Submitted};
 use abp_store::ChangeSetState;
 use serde_json::json;
 use uuid::Uuid;
@@ -167,4 +168,25 @@ async fn a_run_that_is_over_cannot_be_cancelled() {
     assert_eq!(lab.plane.receipt(run_id).await.unwrap(), receipt);
     assert!(lab.plane.receipt(Uuid::now_v7()).await.is_err());
     lab.plane.close().await;
+}
+
+/// A run that goes on is cancelled, and that is told.
+#[tokio::test]
+async fn a_run_under_way_is_cancelled() {
+    let lab = Lab::new(&["a.txt"], json!({}));
+    let script = json!({"name": "slow", "steps": [{"do": "sleep", "ms": 60_000}]});
+    let script = serde_json::from_value(script).unwrap();
+    let plane = ControlPlane::open(lab.plane.config().clone(), &[script]).unwrap();
+    let root = lab.source().to_str().unwrap().to_owned();
+    let draft = OrderDraft::new("wait").with(|order| order.workspace.root = root);
+    let submission = Submission {
+        backend: Some("slow".to_owned()),
+        ..Submission::new(draft.build(&plane).unwrap())
+    };
+    let Submitted::Started(handle) = plane.submit(submission).await.unwrap() else {
+        panic!("a new run");
+    };
+    assert!(plane.cancel(handle.run_id));
+    let receipt = handle.receipt.await.unwrap();
+    assert_eq!(receipt.cancel_reason, Some(abp_core::CancelReason::User));
 }

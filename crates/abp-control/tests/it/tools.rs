@@ -261,6 +261,15 @@ async fn what_is_not_understood_is_refused() {
         .await
         .unwrap();
     assert!(runs.is_empty(), "{runs:?}");
+}
+
+/// Requests that are no call of a tool at all are errors of the protocol.
+#[tokio::test]
+async fn malformed_requests_are_errors_of_the_protocol() {
+    let lab = Lab::new(&[], json!({}));
+    let server = AbpServer::new(lab.plane.clone(), &[lab.source()]).unwrap();
+    let mut client = Client::connect(&server).await;
+    let unknown_run = "0190a5c8-0000-7000-8000-000000000000";
     for (method, params) in [
         ("tools/call", json!({"name": "abp_none"})),
         ("tools/call", json!({})),

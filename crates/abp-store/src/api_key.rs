@@ -35,6 +35,10 @@ pub struct NewApiKey {
     pub token_budget: Option<u64>,
     /// How many tokens one answer may have.
     pub max_output_tokens: Option<u64>,
+    /// How many requests it may have at once.
+    pub max_concurrent: Option<u32>,
+    /// How many MCP sessions it may have at once.
+    pub max_sessions: Option<u32>,
     /// When it is no longer good.
     pub expires_at: Option<Timestamp>,
 }
@@ -60,6 +64,10 @@ pub struct ApiKeyRecord {
     pub token_budget: Option<u64>,
     /// How many tokens one answer may have.
     pub max_output_tokens: Option<u64>,
+    /// How many requests it may have at once.
+    pub max_concurrent: Option<u32>,
+    /// How many MCP sessions it may have at once.
+    pub max_sessions: Option<u32>,
     /// When it was added.
     pub created_at: Timestamp,
     /// When it is no longer good.
@@ -103,7 +111,8 @@ impl StoreReader {
     pub async fn api_keys(&self) -> Result<Vec<ApiKeyRecord>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, name, sha256, models, requests_per_minute, tokens_per_minute, budget,
-                token_budget, max_output_tokens, created_at, expires_at, revoked_at
+                token_budget, max_output_tokens, created_at, expires_at, revoked_at, max_concurrent,
+                max_sessions
             FROM api_keys ORDER BY rowid",
         )
         .fetch_all(&self.pool)
@@ -189,8 +198,9 @@ async fn add(
     }
     sqlx::query(
         "INSERT INTO api_keys (id, name, sha256, models, requests_per_minute, tokens_per_minute,
-            budget, token_budget, max_output_tokens, created_at, expires_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            budget, token_budget, max_output_tokens, created_at, expires_at, max_concurrent,
+            max_sessions)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(key.id.as_str())
     .bind(key.name.as_str())
@@ -203,6 +213,8 @@ async fn add(
     .bind(key.max_output_tokens.map(number).transpose()?)
     .bind(now.as_unix_millis())
     .bind(key.expires_at.map(Timestamp::as_unix_millis))
+    .bind(key.max_concurrent)
+    .bind(key.max_sessions)
     .execute(&mut *connection)
     .await?;
     sqlx::query("INSERT INTO budgets (key) VALUES (?)")
@@ -236,6 +248,8 @@ fn api_key(row: &SqliteRow, reader: &StoreReader) -> Result<ApiKeyRecord, Unread
         budget: count(6)?.map(MicroUsd::from_micros),
         token_budget: count(7)?,
         max_output_tokens: count(8)?,
+        max_concurrent: row.try_get(12)?,
+        max_sessions: row.try_get(13)?,
         created_at: Timestamp::from_unix_millis(row.try_get(9)?),
         expires_at: time(10)?,
         revoked_at: time(11)?,

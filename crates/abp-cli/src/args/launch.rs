@@ -46,13 +46,15 @@ pub(crate) struct LaunchArgs {
 }
 
 /// What is said of a key that is made, and cannot be said of one that is there.
-const LIMITS: [&str; 6] = [
+const LIMITS: [&str; 8] = [
     "models",
     "rpm",
     "tpm",
     "budget_usd",
     "token_budget",
     "max_output_tokens",
+    "max_concurrent",
+    "max_sessions",
 ];
 
 /// An agent that can be pointed at a gateway.

@@ -94,6 +94,8 @@ pub(crate) async fn make(
         budget: limits.budget_usd,
         token_budget: limits.token_budget,
         max_output_tokens: limits.max_output_tokens,
+        max_concurrent: limits.max_concurrent,
+        max_sessions: limits.max_sessions,
         expires_at: expires.map(|time| current_time().plus_millis(millis(time))),
     };
     store.add_key(key).await?;
@@ -205,6 +207,8 @@ fn to_json(key: &ApiKeyRecord, state: State, account: &BudgetState) -> Value {
         "requests_per_minute": key.requests_per_minute,
         "tokens_per_minute": key.tokens_per_minute,
         "max_output_tokens": key.max_output_tokens,
+        "max_concurrent": key.max_concurrent,
+        "max_sessions": key.max_sessions,
         "requests": account.requests,
         "abandoned": account.abandoned,
         "budget_usd": account.limit.map(MicroUsd::dollars),
@@ -286,6 +290,10 @@ fn limits(key: &ApiKeyRecord) -> Vec<String> {
         requests.map(|rate| format!("{rate} requests a minute")),
         tokens.map(|rate| format!("{rate} tokens a minute")),
         longest.map(|longest| format!("{longest} tokens an answer")),
+        key.max_concurrent
+            .map(|most| format!("{most} requests at once")),
+        key.max_sessions
+            .map(|most| format!("{most} MCP sessions at once")),
         key.expires_at.map(|end| format!("until {end}")),
     ];
     limits.into_iter().flatten().collect()

@@ -182,4 +182,8 @@ pub(super) const STEPS: &[&str] = &[
     ) STRICT;
     CREATE INDEX decisions_by_run ON decisions (run, log_seq);
 ",
+    "
+    ALTER TABLE api_keys ADD COLUMN max_concurrent INTEGER;
+    ALTER TABLE api_keys ADD COLUMN max_sessions INTEGER;
+",
 ];

@@ -27,6 +27,8 @@ fn as_record(key: NewApiKey, found: &ApiKeyRecord) -> ApiKeyRecord {
         budget: key.budget,
         token_budget: key.token_budget,
         max_output_tokens: key.max_output_tokens,
+        max_concurrent: key.max_concurrent,
+        max_sessions: key.max_sessions,
         created_at: found.created_at,
         expires_at: key.expires_at,
         revoked_at: found.revoked_at,
@@ -43,6 +45,8 @@ async fn keys_are_kept_and_revoked() {
         tokens_per_minute: Some(1_000),
         token_budget: Some(2_000),
         max_output_tokens: Some(3_000),
+        max_concurrent: Some(7),
+        max_sessions: Some(6),
         expires_at: Some(Timestamp::from_unix_millis(4_000)),
         ..new_key("k_full", Some(5_000))
     };

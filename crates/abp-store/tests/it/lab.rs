@@ -111,6 +111,8 @@ pub(crate) fn new_key(id: &str, budget: Option<u64>) -> NewApiKey {
         budget: budget.map(MicroUsd::from_micros),
         token_budget: None,
         max_output_tokens: None,
+        max_concurrent: None,
+        max_sessions: None,
         expires_at: None,
     }
 }

@@ -12,7 +12,7 @@ use abp_control::{
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{Gateway, Principal, Refusal};
-use abp_mcp::{HttpOptions, McpBody, McpGateway, McpHttp, Profile, StateKey};
+use abp_mcp::{HttpOptions, McpBody, McpCaller, McpGateway, McpHttp, Profile, StateKey};
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
@@ -91,7 +91,11 @@ impl McpPlane {
                 }
             },
         };
-        Ok(http.handle(parts, body, &principal.id).await)
+        let caller = McpCaller {
+            principal: &principal.id,
+            max_sessions: principal.max_sessions,
+        };
+        Ok(http.handle_for(caller, parts, body).await)
     }
 
     /// Ends every session and stream, cancels runs and ends programs.

@@ -103,7 +103,7 @@ pub use param_headers::{ParamFault, ParamHeaders, SaidParams};
 pub use refusal::{RpcRefusal, code, code_in};
 pub use serve::{
     Change, ClientHandle, ConnectionOptions, ForeignError, HttpOptions, LocalEndpoint, McpAnswer,
-    McpBody, McpConnection, McpFuture, McpHttp, McpSession, NoAnswer, ServedCall, Watch,
+    McpBody, McpCaller, McpConnection, McpFuture, McpHttp, McpSession, NoAnswer, ServedCall, Watch,
     serve_lines,
 };
 pub use state::{Binding, StateFault, StateKey};

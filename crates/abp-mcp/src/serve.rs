@@ -10,6 +10,7 @@ mod http;
 mod http_body;
 mod lines;
 mod local;
+mod sessions;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) use client::WeakClient;
 pub use client::{ClientHandle, NoAnswer};
 pub(crate) use connection::lock;
 pub use connection::{ConnectionOptions, McpConnection};
-pub use http::{HttpOptions, McpHttp};
+pub use http::{HttpOptions, McpCaller, McpHttp};
 pub use http_body::McpBody;
 pub use lines::serve_lines;
 pub use local::LocalEndpoint;

@@ -11,8 +11,9 @@ use crate::negotiate::{Negotiation, UpstreamServer};
 use crate::serve::lock;
 use crate::version::ProtocolVersion;
 
-/// How many sets of connections are kept for clients without a handshake.
-const MAX_FLEETS: usize = 8;
+/// How many sets of connections are kept for clients without a handshake: of one principal, and of all.
+const FLEETS_EACH: usize = 4;
+const MAX_FLEETS: usize = 64;
 
 /// Sessions that belong together, as those of one run do: their roots, the connections they share, and
 /// what was agreed and asked in them.
@@ -112,11 +113,23 @@ impl McpScope {
             fleets.push(found);
             return fleet;
         }
+        // Clients choose what they declare: one principal with ever new capabilities ends its own
+        // connections, not those of others.
+        let count = |name: &str| fleets.iter().filter(|((one, _), _)| one == name).count();
+        let gives_way = match (count(principal) >= FLEETS_EACH, fleets.len() >= MAX_FLEETS) {
+            (true, _) => fleets.iter().position(|((one, _), _)| one == principal),
+            (false, true) => {
+                let most = fleets.iter().map(|((name, _), _)| count(name)).max();
+                let of_most = |((name, _), _): &(FleetKey, _)| Some(count(name)) == most;
+                fleets.iter().position(of_most)
+            }
+            (false, false) => None,
+        };
+        if let Some(at) = gives_way {
+            fleets.remove(at);
+        }
         let fleet = fresh();
         fleets.push((key, Arc::clone(&fleet)));
-        if fleets.len() > MAX_FLEETS {
-            fleets.remove(0);
-        }
         fleet
     }
 }

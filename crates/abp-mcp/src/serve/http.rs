@@ -2,18 +2,18 @@
 //!
 //! Whoever has the socket checks `Host`, `Origin` and who is asking before a request gets here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Response, StatusCode};
 use tokio::sync::mpsc;
 
-use super::connection::{Received, lock};
+use super::connection::Received;
 use super::http_body::{End, Live};
+use super::sessions::{NoSession, SessionLimits, Sessions};
 use super::{ConnectionOptions, McpBody, McpConnection, McpSession, Outgoing};
 use crate::headers::{McpHeaders, check_headers, header_version};
 use crate::lifecycle::{Offer, Refused};
@@ -42,6 +42,8 @@ pub struct HttpOptions {
     pub max_requests: usize,
     /// The most sessions of clients with a handshake.
     pub max_sessions: usize,
+    /// The most sessions of one principal, where it has no limit of its own.
+    pub max_sessions_each: usize,
     /// A session that was not used for so long is ended.
     pub session_idle: Duration,
 }
@@ -51,7 +53,7 @@ pub struct McpHttp {
     open: Box<Open>,
     offer: Offer,
     options: HttpOptions,
-    sessions: Mutex<BTreeMap<String, Held>>,
+    sessions: Arc<Sessions>,
     /// What is being answered since 2026-07-28.
     live: Arc<Live>,
 }
@@ -59,11 +61,13 @@ pub struct McpHttp {
 /// Gives the session of a new connection.
 type Open = dyn Fn(&str) -> Arc<dyn McpSession> + Send + Sync;
 
-/// A connection with a handshake, between two requests.
-struct Held {
-    connection: McpConnection,
-    principal: String,
-    used: Instant,
+/// Somebody who was authenticated; the name is empty where nobody is.
+#[derive(Clone, Copy, Debug)]
+pub struct McpCaller<'a> {
+    /// The name that sessions and shared connections belong to.
+    pub principal: &'a str,
+    /// The most sessions it may have; as the endpoint says where absent.
+    pub max_sessions: Option<usize>,
 }
 
 impl std::fmt::Debug for McpHttp {
@@ -75,7 +79,7 @@ impl std::fmt::Debug for McpHttp {
 }
 
 impl HttpOptions {
-    /// The usual limits: a minute, 64 requests, 1,024 sessions, an hour.
+    /// The usual limits: a minute, 64 requests, 1,024 sessions and 64 of each principal, an hour.
     #[must_use]
     pub const fn new(state_key: StateKey) -> Self {
         Self {
@@ -83,6 +87,7 @@ impl HttpOptions {
             request_timeout: Duration::from_secs(60),
             max_requests: 64,
             max_sessions: 1_024,
+            max_sessions_each: 64,
             session_idle: Duration::from_secs(3_600),
         }
     }
@@ -99,23 +104,36 @@ impl McpHttp {
             open: Box::new(open),
             offer,
             options,
-            sessions: Mutex::default(),
+            sessions: Arc::default(),
             live: Arc::default(),
         }
     }
 
     /// Ends every session and every stream.
     pub fn close(&self) {
-        for held in std::mem::take(&mut *lock(&self.sessions)).into_values() {
-            held.connection.close();
-        }
+        self.sessions.end_all();
         self.live.close();
     }
 
     /// Answers a request of somebody; the principal is empty where nobody is authenticated.
     pub async fn handle(&self, parts: Parts, body: Bytes, principal: &str) -> Response<McpBody> {
+        let caller = McpCaller {
+            principal,
+            max_sessions: None,
+        };
+        self.handle_for(caller, parts, body).await
+    }
+
+    /// Answers a request of a caller with limits of its own.
+    pub async fn handle_for(
+        &self,
+        caller: McpCaller<'_>,
+        parts: Parts,
+        body: Bytes,
+    ) -> Response<McpBody> {
+        let principal = caller.principal;
         match parts.method {
-            HttpMethod::POST => self.post(&parts.headers, &body, principal).await,
+            HttpMethod::POST => self.post(&parts.headers, &body, caller).await,
             HttpMethod::GET | HttpMethod::DELETE if self.is_modern(&parts.headers) => {
                 not_allowed("POST")
             }
@@ -134,7 +152,13 @@ impl McpHttp {
         self.offer.versions.iter().any(|one| one.era() == era)
     }
 
-    async fn post(&self, headers: &HeaderMap, body: &[u8], principal: &str) -> Response<McpBody> {
+    async fn post(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        caller: McpCaller<'_>,
+    ) -> Response<McpBody> {
+        let principal = caller.principal;
         if !is_json(headers) {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE);
         }
@@ -150,7 +174,7 @@ impl McpHttp {
             return self.post_modern(headers, body, &first, principal).await;
         }
         if first.opens {
-            return self.open_session(body, principal).await;
+            return self.open_session(body, caller).await;
         }
         let spoken = &self.offer.versions;
         if let Err(refusal) = header_version(text(headers, &VERSION), spoken) {
@@ -194,57 +218,38 @@ impl McpHttp {
         self.exchange(&connection, body, Ending::Cancels).await
     }
 
-    async fn open_session(&self, body: &[u8], principal: &str) -> Response<McpBody> {
+    async fn open_session(&self, body: &[u8], caller: McpCaller<'_>) -> Response<McpBody> {
         let Some(id) = random_id() else {
             return plain(StatusCode::INTERNAL_SERVER_ERROR);
         };
-        let connection = self.connection(self.offer.clone(), principal, None);
+        let most = caller.max_sessions;
+        let most = most.unwrap_or(self.options.max_sessions_each);
+        let limits = SessionLimits {
+            all: self.options.max_sessions,
+            idle: self.options.session_idle,
+        };
+        let opening = match self.sessions.open(caller.principal, most, limits) {
+            Ok(opening) => opening,
+            Err(problem) => return no_session(problem),
+        };
+        let connection = self.connection(self.offer.clone(), caller.principal, None);
         let mut response = self.exchange(&connection, body, Ending::GoesOn).await;
         if connection.version().is_none() {
             connection.close();
             return response;
         }
-        let held = Held {
-            connection,
-            principal: principal.to_owned(),
-            used: Instant::now(),
-        };
-        if !self.hold(&id, held) {
-            return plain(StatusCode::SERVICE_UNAVAILABLE);
-        }
+        opening.hold(&id, connection);
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(SESSION_ID, value);
         }
         response
     }
 
-    /// Keeps a session, unless there are too many.
-    fn hold(&self, id: &str, held: Held) -> bool {
-        let mut sessions = lock(&self.sessions);
-        sessions.retain(|_, held| {
-            let is_used = held.used.elapsed() < self.options.session_idle;
-            if !is_used {
-                held.connection.close();
-            }
-            is_used
-        });
-        if sessions.len() >= self.options.max_sessions {
-            held.connection.close();
-            return false;
-        }
-        sessions.insert(id.to_owned(), held);
-        true
-    }
-
     /// The connection of a session. Somebody else's does not exist.
     fn held(&self, headers: &HeaderMap, principal: &str) -> Result<McpConnection, StatusCode> {
         let id = text(headers, &SESSION_ID).ok_or(StatusCode::BAD_REQUEST)?;
-        let mut sessions = lock(&self.sessions);
-        let held = sessions.get_mut(id);
-        let held = held.filter(|held| held.principal == principal);
-        let held = held.ok_or(StatusCode::NOT_FOUND)?;
-        held.used = Instant::now();
-        Ok(held.connection.clone())
+        let held = self.sessions.get(id, principal);
+        held.ok_or(StatusCode::NOT_FOUND)
     }
 
     fn get(&self, headers: &HeaderMap, principal: &str) -> Response<McpBody> {
@@ -269,7 +274,7 @@ impl McpHttp {
         };
         connection.close();
         if let Some(id) = text(headers, &SESSION_ID) {
-            lock(&self.sessions).remove(id);
+            self.sessions.end(id);
         }
         plain(StatusCode::NO_CONTENT)
     }
@@ -436,6 +441,24 @@ fn events(body: McpBody) -> Response<McpBody> {
 fn plain(status: StatusCode) -> Response<McpBody> {
     let mut response = Response::new(McpBody::empty());
     *response.status_mut() = status;
+    response
+}
+
+fn no_session(problem: NoSession) -> Response<McpBody> {
+    let (status, why) = match problem {
+        NoSession::OfPrincipal => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "the key uses as many MCP sessions as it may have; end one, or leave one alone for a minute",
+        ),
+        NoSession::OfAll => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "there are as many MCP sessions as are taken at once",
+        ),
+    };
+    let code = crate::refusal::code::INTERNAL_ERROR;
+    let mut response = json(status, message::error(None, None, code, why, None));
+    let wait = HeaderValue::from_static("60");
+    response.headers_mut().insert(RETRY_AFTER, wait);
     response
 }
 

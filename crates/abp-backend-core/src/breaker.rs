@@ -147,6 +147,19 @@ impl CircuitBreaker {
         }
     }
 
+    /// Whether nothing that it remembers speaks against a call.
+    #[must_use]
+    pub fn is_quiet(&self, now: Instant) -> bool {
+        match &self.state {
+            State::Closed(window) => {
+                let began = window.half_began;
+                let age = began.map(|began| now.saturating_duration_since(began));
+                window.sum().failures == 0 || age.is_some_and(|age| age >= self.settings.window)
+            }
+            State::Open { .. } | State::HalfOpen { .. } => false,
+        }
+    }
+
     fn rest(&self) -> Duration {
         self.settings.open_for.min(LONGEST_REST)
     }

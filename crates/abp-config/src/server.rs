@@ -23,6 +23,10 @@ pub struct ServerConfig {
     /// The most requests at once. Read by `abp serve`.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_concurrent: u32,
+    /// The most bytes of request bodies in memory at once, in megabytes; at least twice `max_body_mb`. A
+    /// key has at most as many as are free. Read by `abp serve`.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_bodies_mb: u32,
     /// The longest the head of a request may take, in seconds. Read by `abp serve`.
     #[schemars(range(min = 1, max = 86_400))]
     pub header_timeout_secs: u32,
@@ -65,6 +69,7 @@ impl Default for ServerConfig {
             max_body_mb: 32,
             max_connections: 10_000,
             max_concurrent: 4_096,
+            max_bodies_mb: 128,
             header_timeout_secs: 10,
             body_timeout_secs: 60,
             idle_timeout_secs: 90,

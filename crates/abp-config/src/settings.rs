@@ -171,6 +171,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "max_body_mb"], between(1, 1_024)),
     setting(&["server", "max_connections"], between(1, 1_000_000)),
     setting(&["server", "max_concurrent"], between(1, 1_000_000)),
+    setting(&["server", "max_bodies_mb"], between(1, 1_048_576)),
     setting(&["server", "header_timeout_secs"], SECONDS),
     setting(&["server", "body_timeout_secs"], SECONDS),
     setting(&["server", "idle_timeout_secs"], SECONDS),

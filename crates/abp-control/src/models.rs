@@ -38,12 +38,19 @@ impl ControlPlane {
         let settings = GatewaySettings {
             max_attempts: config.server.max_attempts as usize,
             max_concurrent: config.server.max_concurrent as usize,
+            max_body_bytes: body_room(config),
             keep_alive: seconds(config.server.keepalive_secs),
             emulation: config.emulation_config(),
             metrics: Some(Arc::clone(self.metrics())),
         };
         Gateway::new(upstreams, self.store().await?.clone(), settings)
     }
+}
+
+/// The room for bodies. A key gets half of it at most, which has to be enough for the longest body.
+fn body_room(config: &Config) -> u64 {
+    let (all, one) = (config.server.max_bodies_mb, config.server.max_body_mb);
+    u64::from(all).max(2 * u64::from(one)) << 20
 }
 
 /// A configured upstream, with its key.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Ask, Gateway, Principal, Refusal};
+use abp_gateway::{Admitted, Ask, Gateway, Refusal};
 use abp_plan::OnLoss;
+use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
@@ -126,24 +127,26 @@ impl App {
             }
             Route::Models { vendor, name } => {
                 let vendor = pages::whose_models(vendor, &asked.parts.headers);
-                let principal = self.admit(&asked, vendor == Dialect::Gemini)?;
-                let models = pages::models(&self.gateway, &principal, vendor, name)?;
+                let admitted = self.admit(&asked, vendor == Dialect::Gemini)?;
+                let models = pages::models(&self.gateway, admitted.principal(), vendor, name)?;
                 Ok(models.into())
             }
             Route::Receipt(id) => {
-                let principal = self.admit(&asked, false)?;
-                let receipt = Box::pin(pages::receipt(&self.gateway, &principal, &id)).await?;
-                Ok(receipt.into())
+                let admitted = self.admit(&asked, false)?;
+                let receipt = pages::receipt(&self.gateway, admitted.principal(), &id);
+                Ok(Box::pin(receipt).await?.into())
             }
             Route::Stored { id, action } => {
-                let principal = self.admit(&asked, false)?;
-                let stored = self.gateway.stored(&principal, &id, action, asked.query);
+                let admitted = self.admit(&asked, false)?;
+                let stored = self.gateway.stored(&admitted, &id, action, asked.query);
                 Ok(Box::pin(stored).await.into())
             }
             Route::Translate => {
-                self.admit(&asked, false)?;
+                let mut admitted = self.admit(&asked, false)?;
                 check_body_kind(&asked.parts)?;
-                let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
+                let body = self
+                    .read(asked.incoming, self.max_body, &mut admitted)
+                    .await?;
                 Ok(Box::pin(pages::translate(body)).await?.into())
             }
             Route::Vendor {
@@ -151,13 +154,15 @@ impl App {
                 operation,
                 model,
             } => {
-                let principal = self.admit(&asked, dialect == Dialect::Gemini)?;
+                let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
                 refuse_upgrade(&asked.parts)?;
                 check_body_kind(&asked.parts)?;
                 let on_loss = on_loss(&asked.parts.headers)?;
-                let body = body::read(asked.incoming, self.max_body, self.body_deadline).await?;
+                let body = self
+                    .read(asked.incoming, self.max_body, &mut admitted)
+                    .await?;
                 let ask = Ask {
-                    principal,
+                    admitted: Arc::new(admitted),
                     dialect,
                     operation,
                     model,
@@ -185,7 +190,7 @@ impl App {
                 None => Err(nothing()),
             };
         };
-        let principal = self.admit(&asked, false)?;
+        let mut admitted = self.admit(&asked, false)?;
         let limit = match route.body {
             BodyRule::Json => self.max_body,
             BodyRule::JsonOfPost(limit) => self.max_body.min(limit),
@@ -193,13 +198,24 @@ impl App {
         if route.body == BodyRule::Json || asked.parts.method == Method::POST {
             check_body_kind(&asked.parts)?;
         }
-        let body = body::read(asked.incoming, limit, self.body_deadline).await?;
+        let body = self.read(asked.incoming, limit, &mut admitted).await?;
         let call = ExtraCall {
-            principal,
+            principal: Arc::clone(admitted.principal()),
             parts: asked.parts,
             body,
         };
-        self.apart((route.handler)(call)).await
+        let reply = self.apart((route.handler)(call)).await?;
+        // An answer may be a stream that goes on for hours.
+        Ok(reply.holding(admitted.place()))
+    }
+
+    async fn read(
+        &self,
+        incoming: Incoming,
+        limit: usize,
+        admitted: &mut Admitted,
+    ) -> Result<Bytes, Refusal> {
+        body::read(incoming, limit, self.body_deadline, admitted).await
     }
 
     /// Carries out what belongs to runs and sessions where they live; dropping it ends it there.
@@ -216,10 +232,12 @@ impl App {
         }
     }
 
-    fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Arc<Principal>, Refusal> {
+    /// Finds out who asks, and lets the request in within the limits of the key.
+    fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Admitted, Refusal> {
         let key = asked.query_key.as_deref().filter(|_| takes_query_key);
-        self.door
-            .admit(self.gateway.keys(), &asked.parts.headers, key, asked.peer)
+        let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
+        let principal = self.door.admit(keys, headers, key, asked.peer)?;
+        self.gateway.admit(&principal)
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use abp_error::ErrorCode;
-use abp_gateway::{Answer, AnswerBody, AnswerStream, BrokenOff, Refusal};
+use abp_gateway::{Admitted, Answer, AnswerBody, AnswerStream, BrokenOff, Place, Refusal};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
 use http::{HeaderMap, Response, StatusCode};
@@ -18,11 +18,13 @@ use tokio::sync::mpsc;
 
 use crate::wire::Phase;
 
-/// Reads a body that may be so long and take so long.
+/// Reads a body that may be so long and take so long, into room that its request takes for it: for all of
+/// it before the first byte where its length is announced, otherwise as it comes.
 pub(crate) async fn read(
     body: Incoming,
     limit: usize,
     deadline: Duration,
+    admitted: &mut Admitted,
 ) -> Result<Bytes, Refusal> {
     let too_large = || {
         let message = format!("the body is longer than {limit} bytes");
@@ -32,10 +34,10 @@ pub(crate) async fn read(
     if announced > limit as u64 {
         return Err(too_large());
     }
+    admitted.hold_body(announced)?;
     let reading = async {
         let mut body = body;
-        let mut first = Bytes::new();
-        let mut all: Option<BytesMut> = None;
+        let mut all = Gathered::new(usize::try_from(announced).unwrap_or(limit).min(limit));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 let message = format!("the body did not arrive: {error}");
@@ -44,23 +46,14 @@ pub(crate) async fn read(
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            let length = all.as_ref().map_or(first.len(), BytesMut::len);
-            if length.saturating_add(data.len()) > limit {
+            let longer = all.length.saturating_add(data.len());
+            if longer > limit {
                 return Err(too_large());
             }
-            match &mut all {
-                Some(all) => all.extend_from_slice(&data),
-                None if first.is_empty() => first = data,
-                None => {
-                    let expected = usize::try_from(announced).unwrap_or(limit).min(limit);
-                    let mut begun = BytesMut::with_capacity(expected.max(2 * first.len()));
-                    begun.extend_from_slice(&first);
-                    begun.extend_from_slice(&data);
-                    all = Some(begun);
-                }
-            }
+            admitted.hold_body(longer as u64)?;
+            all.push(data);
         }
-        Ok(all.map_or(first, BytesMut::freeze))
+        Ok(all.whole())
     };
     match tokio::time::timeout(deadline, reading).await {
         Ok(read) => read,
@@ -71,10 +64,80 @@ pub(crate) async fn read(
     }
 }
 
+/// The size of the pieces in which a body of unknown length is gathered. A buffer that doubles would leave
+/// the allocator with a hole for each of its sizes, which for many such bodies is more than the bodies are.
+const PIECE: usize = 64 << 10;
+
+/// A body as far as it has come.
+struct Gathered {
+    announced: usize,
+    length: usize,
+    /// A body that came at once is not copied.
+    first: Bytes,
+    pieces: Vec<BytesMut>,
+}
+
+impl Gathered {
+    fn new(announced: usize) -> Self {
+        Self {
+            announced,
+            length: 0,
+            first: Bytes::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, data: Bytes) {
+        self.length += data.len();
+        if self.first.is_empty() && self.pieces.is_empty() {
+            self.first = data;
+            return;
+        }
+        if !self.first.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            self.append(&first);
+        }
+        self.append(&data);
+    }
+
+    fn append(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let full = self.pieces.last();
+            if full.is_none_or(|piece| piece.len() == piece.capacity()) {
+                let size = self.announced.max(PIECE);
+                self.pieces.push(BytesMut::with_capacity(size));
+            }
+            let Some(piece) = self.pieces.last_mut() else {
+                return;
+            };
+            let room = piece.capacity() - piece.len();
+            let (fits, rest) = data.split_at(room.min(data.len()));
+            piece.extend_from_slice(fits);
+            data = rest;
+        }
+    }
+
+    fn whole(mut self) -> Bytes {
+        match self.pieces.len() {
+            0 => self.first,
+            1 => self.pieces.remove(0).freeze(),
+            _ => {
+                let mut whole = BytesMut::with_capacity(self.length);
+                for piece in self.pieces {
+                    whole.extend_from_slice(&piece);
+                }
+                whole.freeze()
+            }
+        }
+    }
+}
+
 /// The body of a response, and with it the end of a request.
 pub(crate) struct Outgoing {
     content: Content,
     phase: Arc<Phase>,
+    /// Given back when nothing of the response is left to send.
+    _place: Option<Place>,
 }
 
 enum Content {
@@ -89,6 +152,7 @@ pub struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     content: Content,
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for HttpReply {
@@ -108,6 +172,7 @@ impl HttpReply {
             status: StatusCode::NO_CONTENT,
             headers,
             content: Content::Whole(None),
+            place: None,
         }
     }
 
@@ -119,6 +184,7 @@ impl HttpReply {
             status: StatusCode::OK,
             headers,
             content: Content::Live(parts),
+            place: None,
         }
     }
 
@@ -132,7 +198,14 @@ impl HttpReply {
             status: parts.status,
             headers: parts.headers,
             content: Content::Foreign(Box::pin(body)),
+            place: None,
         }
+    }
+
+    /// The same, with the place that its request has until the last byte is sent.
+    pub(crate) fn holding(mut self, place: Option<Place>) -> Self {
+        self.place = place;
+        self
     }
 }
 
@@ -145,6 +218,7 @@ impl From<Answer> for HttpReply {
                 AnswerBody::Whole(bytes) => Content::Whole(Some(bytes)),
                 AnswerBody::Stream(stream) => Content::Stream(stream),
             },
+            place: None,
         }
     }
 }
@@ -155,6 +229,7 @@ impl Outgoing {
         let mut response = Response::new(Self {
             content: reply.content,
             phase: Arc::clone(phase),
+            _place: reply.place,
         });
         *response.status_mut() = reply.status;
         *response.headers_mut() = reply.headers;

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use crate::Principal;
+use crate::admission::Admitted;
 use crate::stream::AnswerStream;
 
 /// A request, as its vendor's route received it.
 #[derive(Clone)]
 pub struct Ask {
-    /// Who asks.
-    pub principal: Arc<Principal>,
+    /// The caller, and what its request took to be let in.
+    pub admitted: Arc<Admitted>,
     /// The dialect of the route.
     pub dialect: Dialect,
     /// What the route is for. Whether an answer is streamed is read from the body where the dialect
@@ -35,6 +36,11 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// The caller.
+    pub(crate) fn principal(&self) -> &Arc<Principal> {
+        self.admitted.principal()
+    }
+
     /// The request as a plan takes it.
     pub(crate) fn asked(&self) -> Asked<'_> {
         Asked {

@@ -19,10 +19,12 @@ use abp_plan::{Asked, ExchangePlan, ExchangeTarget, PlanError, plan_exchange, pl
 use abp_translate::{KnownLedgers, Ledger, Recovered};
 use bytes::Bytes;
 use http::StatusCode;
-use tokio::sync::OwnedSemaphorePermit;
 
+use crate::admission::full;
 use crate::ask::Ask;
 use crate::gateway::Shared;
+use crate::health::{Asking, Closed, Ended};
+use crate::pool::Share;
 use crate::route::Choice;
 use crate::scan::Scan;
 use crate::tally::{Tally, now};
@@ -50,7 +52,7 @@ pub(crate) struct Sent {
     pub(crate) planned: Planned,
     pub(crate) reply: ModelReply,
     /// Its place among the upstream's requests; given up when the answer ends, or another is tried.
-    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    pub(crate) slot: Option<Share>,
 }
 
 impl Shared {
@@ -71,7 +73,7 @@ impl Shared {
             if attempts.exhausted || attempts.made >= self.settings.max_attempts {
                 break;
             }
-            let pause = match attempts.pause(choice) {
+            let pause = match attempts.pause(ask, choice) {
                 Ok(pause) => pause,
                 Err(Some(problem)) => {
                     attempts.failed(choice, Failure::Refused(problem));
@@ -95,16 +97,18 @@ impl Shared {
     }
 
     /// Lets a request through, counted among all requests or among those that are sent again.
-    fn admit(&self, choice: &Choice, attempts: &mut Attempts) -> Result<(), Refusal> {
+    fn admit(&self, ask: &Ask, choice: &Choice, attempts: &mut Attempts) -> Result<(), Refusal> {
+        let principal = ask.principal();
         if attempts.made == 0 {
-            self.retries().request();
-        } else if !self.retries().try_retry() {
+            principal.retries().request();
+        } else if !principal.retries().try_retry() {
             attempts.exhausted = true;
             let message = "too many requests have to be sent again";
             return Err(Refusal::new(ErrorCode::Overloaded, message));
         }
-        let allowed = choice.member.breaker().allow(Instant::now());
-        allowed.map_err(|rest| left_alone(choice, rest))
+        let health = &choice.member.health;
+        let allowed = health.allow(asking(ask, choice), Instant::now());
+        allowed.map_err(|closed| left_alone(choice, closed))
     }
 
     async fn attempt(
@@ -116,46 +120,47 @@ impl Shared {
         attempts: &mut Attempts,
     ) -> Result<Box<Sent>, Failure> {
         let name = choice.member.name();
-        let Ok(slot) = Arc::clone(&choice.member.slots).try_acquire_owned() else {
-            let message = format!("upstream {name} has as many requests as it may have");
-            let problem = Refusal::new(ErrorCode::Overloaded, message);
-            return Err(Failure::Refused(
-                problem.retry_after(Duration::from_secs(1)),
-            ));
-        };
+        let slot = choice.member.slots.take(ask.principal(), 1, None);
+        let slot = slot.map_err(|problem| {
+            Failure::Refused(full(problem, &format!("requests to upstream {name}")))
+        })?;
         let mut planned = self
             .plan(ask, choice)
             .await
             .map_err(|error| Failure::Refused(error.into()))?;
         planned.expect(scan, tally);
-        self.admit(choice, attempts).map_err(Failure::Refused)?;
+        self.admit(ask, choice, attempts)
+            .map_err(Failure::Refused)?;
         attempts.made += 1;
         tally.directed(choice, &planned);
         tally.sent();
         let call = call(ask, scan, choice, &planned);
         let sent = choice.member.upstream.send(call).await;
-        self.judge(choice, sent, planned, slot, tally)
+        self.judge(ask, choice, sent, planned, slot, tally)
     }
 
     /// What an upstream's answer, or its failure to give one, means for it and for us.
     fn judge(
         &self,
+        ask: &Ask,
         choice: &Arc<Choice>,
         sent: Result<ModelReply, UpstreamError>,
         planned: Planned,
-        slot: OwnedSemaphorePermit,
+        slot: Share,
         tally: &mut Tally,
     ) -> Result<Box<Sent>, Failure> {
-        let now = Instant::now();
         let name = choice.member.name();
+        let ended = |how| {
+            let (health, now) = (&choice.member.health, Instant::now());
+            health.ended(asking(ask, choice), how, now);
+        };
         match sent {
             Err(error) => {
+                ended(Ended::NoAnswer(&error));
                 let told = AbpError::new(error.code(), format!("upstream {name}: {error}"));
                 if !error.is_of_vendor() {
-                    choice.member.breaker().unmade(now);
                     return Err(Failure::Refused(told.into()));
                 }
-                choice.member.breaker().failure(now, None);
                 tracing::warn!(target: "abp.gateway", upstream = name, %error, "no answer");
                 Err(Failure::NoAnswer(told.into()))
             }
@@ -169,16 +174,13 @@ impl Shared {
                     slot: Some(slot),
                 });
                 if !is_retryable(sent.reply.status) {
-                    choice.member.breaker().success(now);
+                    ended(Ended::Well);
                     return Ok(sent);
                 }
-                match wait {
-                    Some(wait) if sent.reply.status == StatusCode::TOO_MANY_REQUESTS => {
-                        choice.member.rest(&choice.model, now, wait);
-                        choice.member.breaker().success(now);
-                    }
-                    _ => choice.member.breaker().failure(now, wait),
-                }
+                ended(match sent.reply.status {
+                    StatusCode::TOO_MANY_REQUESTS => Ended::Limited(wait),
+                    _ => Ended::Unwell(wait),
+                });
                 Err(Failure::Unwell(sent, wait))
             }
         }
@@ -340,11 +342,24 @@ enum Failure {
     Unwell(Box<Sent>, Option<Duration>),
 }
 
+/// The side of a request that an upstream's health goes by.
+fn asking<'a>(ask: &Ask, choice: &'a Choice) -> Asking<'a> {
+    Asking {
+        key: ask.principal().number,
+        model: &choice.model,
+    }
+}
+
 /// An upstream that is not asked now.
-fn left_alone(choice: &Choice, rest: Duration) -> Refusal {
-    let name = choice.member.name();
-    let message = format!("upstream {name} is left alone for a while");
-    Refusal::new(ErrorCode::CircuitBreakerOpen, message).retry_after(rest)
+fn left_alone(choice: &Choice, closed: Closed) -> Refusal {
+    let (name, model) = (choice.member.name(), &choice.model);
+    let message = match closed.code {
+        ErrorCode::BackendRateLimited => {
+            format!("upstream {name} limits the model {model} and asks for a pause")
+        }
+        _ => format!("upstream {name} is left alone for a while"),
+    };
+    Refusal::new(closed.code, message).retry_after(closed.rest)
 }
 
 /// What was tried so far.
@@ -363,7 +378,7 @@ struct Attempts {
 impl Attempts {
     /// How long to wait before an upstream is asked: not at all, unless it was asked already. Where it is
     /// not to be asked, the reason, if that is news.
-    fn pause(&self, choice: &Arc<Choice>) -> Result<Duration, Option<Refusal>> {
+    fn pause(&self, ask: &Ask, choice: &Arc<Choice>) -> Result<Duration, Option<Refusal>> {
         let mut asked = self.asked.iter().rev();
         let before = asked.find(|(before, _)| Arc::ptr_eq(before, choice));
         let pause = match before.map(|(_, wait)| wait) {
@@ -379,8 +394,11 @@ impl Attempts {
             }
         };
         let then = Instant::now() + pause;
-        match choice.member.closed_for(&choice.model, then) {
-            Some(rest) => Err(Some(left_alone(choice, rest + pause))),
+        match choice.member.health.closed(asking(ask, choice), then) {
+            Some(closed) => {
+                let rest = closed.rest + pause;
+                Err(Some(left_alone(choice, Closed { rest, ..closed })))
+            }
             None => Ok(pause),
         }
     }

@@ -1,10 +1,10 @@
 //! The gateway: one exchange from the caller's request to the caller's answer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abp_backend_core::{CircuitState, ModelOperation, RetryBudget, Upstream};
+use abp_backend_core::{CircuitState, ModelOperation, Upstream};
 use abp_core::{ExecutionMode, MicroUsd, Outcome, Timestamp};
 use abp_dialect::Dialect;
 use abp_dialect::sse::SseForm;
@@ -13,14 +13,13 @@ use abp_error::{AbpError, ErrorCode};
 use abp_store::{ExchangeLog, Reservation, Reserved, Store};
 use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use crate::admission::{Admitted, Pools};
 use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
 use crate::ledgers::{Ledgers, REQUEST};
-use crate::lock::lock;
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::Scan;
@@ -41,6 +40,8 @@ pub struct GatewaySettings {
     pub max_attempts: usize,
     /// How many exchanges are under way at most.
     pub max_concurrent: usize,
+    /// How many bytes of requests are in memory at most.
+    pub max_body_bytes: u64,
     /// How long a caller of a translated stream hears nothing at most.
     pub keep_alive: Duration,
     /// Emulation strategies that replace the defaults.
@@ -54,6 +55,7 @@ impl Default for GatewaySettings {
         Self {
             max_attempts: 3,
             max_concurrent: 4096,
+            max_body_bytes: 128 << 20,
             keep_alive: Duration::from_secs(15),
             emulation: EmulationConfig::new(),
             metrics: None,
@@ -81,8 +83,7 @@ pub(crate) struct Shared {
     /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
     pub(crate) tasks: Handle,
     keys: CallerKeys,
-    retries: Mutex<RetryBudget>,
-    places: Arc<Semaphore>,
+    pools: Pools,
 }
 
 impl Gateway {
@@ -118,8 +119,7 @@ impl Gateway {
                         .with_source(error)
                 })?,
                 keys: CallerKeys::default(),
-                retries: Mutex::new(RetryBudget::new(10, 10)),
-                places: Arc::new(Semaphore::new(settings.max_concurrent)),
+                pools: Pools::new(settings.max_concurrent, settings.max_body_bytes),
                 settings,
             }),
         })
@@ -148,7 +148,7 @@ impl Gateway {
     pub fn metrics(&self) -> MetricsSummary {
         let (metrics, now) = (&self.shared.metrics, Instant::now());
         for member in &self.shared.routes.members {
-            let level = match member.breaker().state(now) {
+            let level = match member.health.worst(now) {
                 CircuitState::Closed => BreakerLevel::Closed,
                 CircuitState::HalfOpen => BreakerLevel::HalfOpen,
                 CircuitState::Open { .. } => BreakerLevel::Open,
@@ -179,10 +179,24 @@ impl Gateway {
             keys.insert(record.sha256, principal);
         }
         if let Some(hash) = operator {
-            keys.insert(hash, Arc::new(Principal::operator()));
+            let known = self.shared.keys.by_hash(&hash);
+            let known = known.filter(|known| known.is_operator);
+            keys.insert(
+                hash,
+                known.unwrap_or_else(|| Arc::new(Principal::operator())),
+            );
         }
         self.shared.keys.replace(version, keys);
         Ok(())
+    }
+
+    /// Lets a request in, whatever it is for: counts it against the key's rate and gives it a place among
+    /// all requests. Called before anything of its body is read.
+    ///
+    /// # Errors
+    /// Refuses where the key has used up its rate or its places, and where everything is taken.
+    pub fn admit(&self, principal: &Arc<Principal>) -> Result<Admitted, Refusal> {
+        self.shared.pools.admit(principal)
     }
 
     /// Carries out an exchange. Whatever happens, the answer is one of the caller's dialect.
@@ -236,7 +250,7 @@ impl Gateway {
             .map(|member| UpstreamStatus {
                 name: member.name().to_owned(),
                 dialects: member.upstream.descriptor().dialects.clone(),
-                circuit: member.breaker().state(now),
+                circuit: member.health.worst(now),
                 models: member.rules.models.clone(),
             })
             .collect()
@@ -298,12 +312,11 @@ pub struct UpstreamStatus {
 
 impl Shared {
     async fn carry_out(self: &Arc<Self>, mut ask: Ask) -> Result<Answer, Refusal> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
         let room = Room {
-            place: place.map_err(|_| overloaded("exchanges"))?,
-            record: self.log.admit().ok_or_else(|| overloaded("records"))?,
+            place: ask.admitted.place(),
+            record: self.log.admit().ok_or_else(overloaded)?,
         };
-        let mut tally = Tally::new(self, &ask.principal, room, ask.dialect, &ask.body);
+        let mut tally = Tally::new(self, ask.principal(), room, ask.dialect, &ask.body);
         let run_id = tally.run_id();
         match self.prepared(&mut ask, &mut tally).await {
             Ok((scan, choices)) => self.exchange(&ask, &scan, &choices, tally).await,
@@ -324,17 +337,17 @@ impl Shared {
         self.allow(ask, &scan)?;
         let mut home = None;
         if let Some(previous) = &scan.previous {
-            let id = &ask.principal.id;
+            let id = &ask.principal().id;
             match self.continued(id, previous, &ask.body).await? {
                 Continued::Expanded(body) => ask.body = body,
                 Continued::AtVendor(upstream) => home = Some(upstream),
             }
         }
         let mut choices = self.choices(ask, &scan, tally.run_id(), home.as_deref())?;
-        if ask.principal.budget.is_some() {
+        if ask.principal().budget.is_some() {
             choices = priced(&choices, &scan.model)?;
         }
-        if let (None, Some(most)) = (scan.max_output, ask.principal.max_output_tokens)
+        if let (None, Some(most)) = (scan.max_output, ask.principal().max_output_tokens)
             && matches!(ask.operation, ModelOperation::Generate { .. })
         {
             // The request is then another one, and its ledger says so.
@@ -375,7 +388,7 @@ impl Shared {
     }
 
     fn allow(&self, ask: &Ask, scan: &Scan) -> Result<(), Refusal> {
-        let principal = &ask.principal;
+        let principal = ask.principal();
         if !principal.may_use(&scan.model) {
             let message = format!("the key may not use the model {}", scan.model);
             return Err(Refusal::new(ErrorCode::ModelNotAllowed, message));
@@ -390,7 +403,7 @@ impl Shared {
             let message = format!("the key allows {most} tokens of output, not {asked}");
             return Err(Refusal::new(ErrorCode::ValidationFailed, message));
         }
-        principal.admit(Instant::now())
+        Ok(())
     }
 
     async fn exchange(
@@ -437,7 +450,7 @@ impl Shared {
         choices: &[Arc<Choice>],
         tally: &mut Tally,
     ) -> Result<(), Refusal> {
-        let principal = &ask.principal;
+        let principal = ask.principal();
         if !principal.has_budget() {
             return Ok(());
         }
@@ -469,10 +482,6 @@ impl Shared {
                 Err(Refusal::new(ErrorCode::BudgetExceeded, message))
             }
         }
-    }
-
-    pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
-        lock(&self.retries)
     }
 
     /// Puts what was really used in the place of what was reserved.
@@ -522,8 +531,8 @@ fn is_streamed(ask: &Ask, sent: &Sent) -> bool {
     is_stream(headers) || as_array
 }
 
-fn overloaded(what: &str) -> Refusal {
-    let message = format!("there are as many {what} under way as are taken at once");
+fn overloaded() -> Refusal {
+    let message = "there are as many records under way as are taken at once";
     Refusal::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
 }
 

@@ -83,7 +83,7 @@ impl Keeper {
         let keeps_answers = scan.keep && ask.dialect.family() == WireFamily::Responses;
         Self {
             shared: Arc::clone(shared),
-            principal: Arc::clone(&ask.principal),
+            principal: Arc::clone(ask.principal()),
             member: Arc::clone(&choice.member),
             vendor: choice.dialect,
             model: scan.model.clone(),
@@ -213,7 +213,7 @@ impl Shared {
         if calls.is_empty() {
             return Ok(recovered);
         }
-        let principal = &ask.principal.id;
+        let principal = &ask.principal().id;
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let mut found = self.store.reasoning(principal, to.as_str(), &calls).await?;
         {

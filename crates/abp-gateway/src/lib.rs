@@ -10,15 +10,18 @@
 //! - [`UpstreamRules`] are the operator's words about an upstream.
 //! - [`exchange_receipt`] makes the receipt of a recorded exchange.
 
+mod admission;
 mod ask;
 mod count;
 mod dispatch;
 mod gateway;
 mod headers;
+mod health;
 mod keep;
 mod ledgers;
 mod listing;
 mod lock;
+mod pool;
 mod principal;
 mod receipt;
 mod refusal;
@@ -32,6 +35,7 @@ mod whole;
 
 pub use abp_core::CONTRACT_VERSION;
 pub use abp_store::StoreState;
+pub use admission::{Admitted, Place};
 pub use ask::{Answer, AnswerBody, Ask};
 pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};
 pub use headers::{CONSUMED, FORWARDED};

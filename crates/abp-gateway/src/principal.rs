@@ -1,9 +1,11 @@
 //! Who may ask for what, and how often.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use abp_backend_core::RetryBudget;
 use abp_core::{MicroUsd, Timestamp};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
@@ -13,9 +15,14 @@ use sha2::{Digest as _, Sha256};
 use crate::Refusal;
 use crate::lock::lock;
 
+/// Gives every principal of the process a number of its own.
+static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// A caller, known by its key.
 #[derive(Debug)]
 pub struct Principal {
+    /// Stands for it where it is looked up often.
+    pub(crate) number: u64,
     /// What it is recorded as.
     pub id: String,
     /// Its name for people.
@@ -27,9 +34,15 @@ pub struct Principal {
     pub(crate) budget: Option<MicroUsd>,
     pub(crate) token_budget: Option<u64>,
     pub(crate) max_output_tokens: Option<u64>,
+    /// The most requests at once.
+    pub(crate) max_concurrent: Option<u64>,
+    /// The most MCP sessions at once.
+    pub max_sessions: Option<usize>,
     expires_at: Option<Timestamp>,
     requests: Option<Mutex<Bucket>>,
     tokens: Option<Mutex<Bucket>>,
+    /// How many of its requests may be sent again: those of others do not pay for them.
+    retries: Mutex<RetryBudget>,
 }
 
 impl Principal {
@@ -37,6 +50,7 @@ impl Principal {
     #[must_use]
     pub fn operator() -> Self {
         Self {
+            number: number(),
             id: "operator".to_owned(),
             name: "operator".to_owned(),
             is_operator: true,
@@ -44,9 +58,12 @@ impl Principal {
             budget: None,
             token_budget: None,
             max_output_tokens: None,
+            max_concurrent: None,
+            max_sessions: None,
             expires_at: None,
             requests: None,
             tokens: None,
+            retries: Mutex::default(),
         }
     }
 
@@ -63,6 +80,7 @@ impl Principal {
         })?;
         let bucket = |per_minute: u64| Mutex::new(Bucket::new(per_minute, Instant::now()));
         Ok(Self {
+            number: number(),
             id: record.id.clone(),
             name: record.name.clone(),
             is_operator: false,
@@ -70,9 +88,12 @@ impl Principal {
             budget: record.budget,
             token_budget: record.token_budget,
             max_output_tokens: record.max_output_tokens,
+            max_concurrent: record.max_concurrent.map(u64::from),
+            max_sessions: record.max_sessions.map(|most| most as usize),
             expires_at: record.expires_at,
             requests: record.requests_per_minute.map(|rate| bucket(rate.into())),
             tokens: record.tokens_per_minute.map(bucket),
+            retries: Mutex::default(),
         })
     }
 
@@ -90,8 +111,12 @@ impl Principal {
         self.budget.is_some() || self.token_budget.is_some()
     }
 
+    pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
+        lock(&self.retries)
+    }
+
     /// Counts a request that is about to be made.
-    pub(crate) fn admit(&self, now: Instant) -> Result<(), Refusal> {
+    pub(crate) fn count_request(&self, now: Instant) -> Result<(), Refusal> {
         if let Some(wait) = self
             .tokens
             .as_ref()
@@ -118,6 +143,10 @@ impl Principal {
     fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }
+}
+
+fn number() -> u64 {
+    LAST_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 fn too_often(what: &str, wait: Duration) -> Refusal {

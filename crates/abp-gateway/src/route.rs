@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use abp_backend_core::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST, Upstream};
+use abp_backend_core::Upstream;
 use abp_core::{CapabilityManifest, ModelPrice, PriceTable};
 use abp_dialect::{Dialect, TargetProfile, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
-use tokio::sync::Semaphore;
 
+use crate::health::Health;
 use crate::lock::lock;
+use crate::pool::Pool;
 
 /// How many models are remembered.
 const MAX_MODELS: usize = 256;
@@ -53,10 +53,8 @@ pub(crate) struct Member {
     pub(crate) upstream: Arc<dyn Upstream>,
     pub(crate) rules: UpstreamRules,
     models: GlobList,
-    pub(crate) slots: Arc<Semaphore>,
-    breaker: Mutex<CircuitBreaker>,
-    /// Models of which the vendor wants to hear nothing for a while. Its limits are per model.
-    resting: Mutex<HashMap<String, Instant>>,
+    pub(crate) slots: Arc<Pool>,
+    pub(crate) health: Health,
     manifests: Mutex<HashMap<String, (Dialect, Arc<CapabilityManifest>)>>,
 }
 
@@ -71,9 +69,8 @@ impl Member {
         })?;
         Ok(Self {
             models,
-            slots: Arc::new(Semaphore::new(rules.max_concurrent)),
-            breaker: Mutex::new(CircuitBreaker::new(BreakerSettings::default())),
-            resting: Mutex::default(),
+            slots: Pool::new(rules.max_concurrent as u64),
+            health: Health::default(),
             manifests: Mutex::default(),
             upstream,
             rules,
@@ -82,30 +79,6 @@ impl Member {
 
     pub(crate) fn name(&self) -> &str {
         &self.upstream.descriptor().name
-    }
-
-    pub(crate) fn breaker(&self) -> MutexGuard<'_, CircuitBreaker> {
-        lock(&self.breaker)
-    }
-
-    /// Lets a model rest.
-    pub(crate) fn rest(&self, model: &str, now: Instant, wait: Duration) {
-        let mut resting = lock(&self.resting);
-        resting.retain(|_, until| *until > now);
-        if resting.len() < MAX_MODELS {
-            resting.insert(model.to_owned(), now + wait.min(LONGEST_REST));
-        }
-    }
-
-    /// How long nothing may be sent, to a model or to any: from this moment on.
-    pub(crate) fn closed_for(&self, model: &str, now: Instant) -> Option<Duration> {
-        let resting = lock(&self.resting).get(model).copied();
-        let resting = resting.and_then(|until| until.checked_duration_since(now));
-        let closed = match self.breaker().state(now) {
-            CircuitState::Open { retry_in } => Some(retry_in),
-            CircuitState::Closed | CircuitState::HalfOpen => None,
-        };
-        resting.filter(|rest| !rest.is_zero()).max(closed)
     }
 
     /// What a model can do, as far as its name tells.

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::ask::{Answer, AnswerBody};
 use crate::gateway::{Gateway, Shared};
 use crate::listing::list;
-use crate::{Principal, Refusal, headers};
+use crate::{Admitted, Principal, Refusal, headers};
 
 /// The longest that a vendor may say about an answer it keeps.
 const LONGEST: usize = 64 << 20;
@@ -23,13 +23,13 @@ impl Gateway {
     /// What a caller wants to know of, or do with, an answer that is kept.
     pub async fn stored(
         &self,
-        principal: &Principal,
+        admitted: &Admitted,
         id: &str,
         action: StoredAction,
         query: Option<String>,
     ) -> Answer {
         self.shared
-            .stored(principal, id, action, query)
+            .stored(admitted.principal(), id, action, query)
             .await
             .unwrap_or_else(|problem| problem.answer(Dialect::Codex))
     }

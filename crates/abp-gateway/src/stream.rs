@@ -22,7 +22,6 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::Refusal;
@@ -32,6 +31,7 @@ use crate::gateway::Shared;
 use crate::headers;
 use crate::keep::{Keeper, wants_reasoning};
 use crate::ledgers::ANSWER;
+use crate::pool::Share;
 use crate::refusal;
 use crate::scan::Scan;
 use crate::tally::Tally;
@@ -58,7 +58,7 @@ pub struct AnswerStream {
     keeper: Option<Keeper>,
     form: SseForm,
     over: bool,
-    _slot: Option<OwnedSemaphorePermit>,
+    _slot: Option<Share>,
 }
 
 /// How bytes become bytes.

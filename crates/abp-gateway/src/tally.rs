@@ -15,10 +15,10 @@ use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass, Telemet
 use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::Principal;
+use crate::admission::Place;
 use crate::dispatch::Planned;
 use crate::gateway::{GENERATE, Shared};
 use crate::ledgers::Told;
@@ -30,8 +30,8 @@ pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
 /// The room that an exchange takes until it ends.
 pub(crate) struct Room {
-    /// Among all exchanges.
-    pub(crate) place: OwnedSemaphorePermit,
+    /// Among all requests.
+    pub(crate) place: Option<Place>,
     /// For its record.
     pub(crate) record: ExchangePermit,
 }

@@ -203,13 +203,17 @@ impl Transport {
 
     async fn ask(&self, gateway: &Gateway, principal: &Arc<Principal>, call: ApiCall) -> RawReply {
         let query = call.query.map(str::to_owned);
+        let admitted = match gateway.admit(principal) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return refusal.answer(call.dialect).into(),
+        };
         let answer = match call.operation {
             ModelOperation::Stored { id, action } => {
-                gateway.stored(principal, &id, action, query).await
+                gateway.stored(&admitted, &id, action, query).await
             }
             operation => {
                 let ask = Ask {
-                    principal: Arc::clone(principal),
+                    admitted: Arc::new(admitted),
                     dialect: call.dialect,
                     operation,
                     model: call.model,

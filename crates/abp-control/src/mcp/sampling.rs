@@ -29,9 +29,11 @@ async fn sample(models: &Gateway, key: &str, request: &SampleRequest) -> Result<
     if !principal.has_budget() {
         return Err(format!("the key {key} has no budget, so nothing is spent"));
     }
+    let admitted = models.admit(&principal);
+    let admitted = admitted.map_err(|refusal| refusal.error.to_string())?;
     let answer = models
         .exchange(Ask {
-            principal,
+            admitted: Arc::new(admitted),
             dialect: Dialect::Claude,
             operation: ModelOperation::Generate { stream: false },
             model: None,

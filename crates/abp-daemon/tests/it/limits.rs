@@ -21,6 +21,8 @@ pub(crate) fn key(id: &str) -> NewApiKey {
         budget: None,
         token_budget: None,
         max_output_tokens: None,
+        max_concurrent: None,
+        max_sessions: None,
         expires_at: None,
     }
 }

@@ -31,4 +31,6 @@ mod secluded;
 #[cfg(test)]
 mod spending;
 #[cfg(test)]
+mod tenants;
+#[cfg(test)]
 mod truth;

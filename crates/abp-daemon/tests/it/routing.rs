@@ -83,7 +83,8 @@ fn a_model_that_rests_keeps_no_other_from_answering() {
     assert_eq!(status("popular"), 429);
     assert_eq!(status("other"), 200);
     let rests = lab.ask(Dialect::OpenAi, "popular", false);
-    assert_eq!(rests.header("x-abp-error"), Some("CIRCUIT_BREAKER_OPEN"));
+    assert_eq!(rests.status, 429, "{}", rests.head);
+    assert_eq!(rests.header("x-abp-error"), Some("BACKEND_RATE_LIMITED"));
     assert!(rests.header("retry-after").is_some(), "{}", rests.head);
     assert_eq!(limited.requests().len(), 2);
 }

@@ -300,7 +300,7 @@ fn who_leaves_before_anything_is_sent_reserves_nothing() {
     let principal = principal.expect("the key");
     for _ in 0..20 {
         let ask = abp_gateway::Ask {
-            principal: std::sync::Arc::clone(&principal),
+            admitted: std::sync::Arc::new(lab.gateway.admit(&principal).expect("room")),
             dialect: Dialect::OpenAi,
             operation: abp_backend_core::ModelOperation::Generate { stream: false },
             model: None,

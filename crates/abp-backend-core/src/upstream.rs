@@ -272,6 +272,23 @@ impl UpstreamError {
         !matches!(self, Self::NotConfigured(_) | Self::Unaskable(_))
     }
 
+    /// Whether the vendor may have got the request and worked on it.
+    #[must_use]
+    pub const fn may_have_been_heard(&self) -> bool {
+        match self {
+            Self::FirstByteTimeout { .. }
+            | Self::Stalled { .. }
+            | Self::TotalTimeout { .. }
+            | Self::Broken(_)
+            | Self::TooLong { .. } => true,
+            Self::Unreachable(_)
+            | Self::ConnectTimeout { .. }
+            | Self::Redirected
+            | Self::NotConfigured(_)
+            | Self::Unaskable(_) => false,
+        }
+    }
+
     /// The code under which it is reported.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {

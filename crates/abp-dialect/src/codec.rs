@@ -18,13 +18,15 @@ pub struct TargetProfile {
     pub plain_text_only: bool,
     /// The longest answer, in tokens, to ask for where the source names no limit.
     pub max_output: Option<u64>,
+    /// A stream has to tell what it used, whether or not the source asks for that.
+    pub stream_usage: bool,
 }
 
 impl TargetProfile {
     /// Whether a request of the target's own dialect can stay as it is.
     #[must_use]
     pub fn keeps_requests(&self) -> bool {
-        self.model.is_none() && self.max_output.is_none()
+        self.model.is_none() && self.max_output.is_none() && !self.stream_usage
     }
 }
 

@@ -88,6 +88,8 @@ impl Shared {
                 Ok(sent) => return Ok(sent),
                 Err(failure) => attempts.failed(choice, failure),
             }
+            // Room was reserved for one answer, and there may be one that nobody heard.
+            attempts.exhausted |= tally.has_spent();
         }
         let sent = attempts.outcome()?;
         // Others may have been tried after the one that is told of.
@@ -162,6 +164,9 @@ impl Shared {
                     return Err(Failure::Refused(told.into()));
                 }
                 tracing::warn!(target: "abp.gateway", upstream = name, %error, "no answer");
+                if error.may_have_been_heard() {
+                    tally.unheard();
+                }
                 Err(Failure::NoAnswer(told.into()))
             }
             Ok(reply) => {

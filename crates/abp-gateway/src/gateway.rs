@@ -10,7 +10,7 @@ use abp_dialect::Dialect;
 use abp_dialect::sse::SseForm;
 use abp_emulation::{EmulationConfig, EmulationEngine};
 use abp_error::{AbpError, ErrorCode};
-use abp_store::{ExchangeLog, Reservation, Reserved, Store};
+use abp_store::{BudgetState, ExchangeLog, Reservation, Reserved, Store};
 use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -22,13 +22,11 @@ use crate::keep::{Continued, Pending};
 use crate::ledgers::{Ledgers, REQUEST};
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
-use crate::scan::Scan;
-use crate::tally::{Room, Tally, highest_cost, most_tokens, now};
+use crate::scan::{Caller, Scan};
+use crate::spend::{Most, output_limit};
+use crate::tally::{Room, Tally, now};
 use crate::whole::{is_json, is_stream};
 use crate::{Refusal, headers, stream};
-
-/// The answer that is reserved for where the caller sets no limit.
-const USUAL_OUTPUT: u64 = 8_192;
 
 /// What is recorded of an exchange in which a model is asked for an answer.
 pub(crate) const GENERATE: &str = "generate";
@@ -330,7 +328,12 @@ impl Shared {
 
     /// Everything that has to be known, and allowed, before anything is sent.
     async fn prepared(&self, ask: &mut Ask, tally: &mut Tally) -> Result<(Scan, Choices), Refusal> {
-        let mut scan = Scan::of(ask.dialect, &ask.operation, ask.model.as_deref(), &ask.body)?;
+        let caller = match ask.principal().is_limited() {
+            true => Caller::Limited,
+            false => Caller::Free,
+        };
+        let model = ask.model.as_deref();
+        let mut scan = Scan::of(ask.dialect, &ask.operation, model, &ask.body, caller)?;
         tally.record.model_asked.clone_from(&scan.model);
         tally.record.streamed = scan.stream;
         operation_name(&ask.operation).clone_into(&mut tally.record.operation);
@@ -347,13 +350,15 @@ impl Shared {
         if ask.principal().budget.is_some() {
             choices = priced(&choices, &scan.model)?;
         }
-        if let (None, Some(most)) = (scan.max_output, ask.principal().max_output_tokens)
-            && matches!(ask.operation, ModelOperation::Generate { .. })
-        {
-            // The request is then another one, and its ledger says so.
+        // The request is then another one, and its ledger says so.
+        if let Some(most) = output_limit(ask.principal(), &ask.operation, &scan) {
             scan.max_output = Some(most);
             let limited = choices.iter().map(|choice| choice.limited(most));
             choices = limited.map(Arc::new).collect();
+        }
+        if ask.principal().has_budget() && scan.stream && !scan.asks_usage {
+            let counted = choices.iter().map(|choice| choice.counted());
+            choices = counted.collect();
         }
         tally.limited(&scan);
         Ok((scan, choices))
@@ -454,33 +459,20 @@ impl Shared {
         if !principal.has_budget() {
             return Ok(());
         }
-        let output = scan.max_output.unwrap_or(USUAL_OUTPUT);
-        let tokens = most_tokens(ask.body.len(), output, scan.choices);
-        let input = tokens.saturating_sub(output.saturating_mul(scan.choices.max(1)));
-        let output = tokens.saturating_sub(input);
         let prices = choices.iter().filter_map(|choice| choice.price());
-        let costs = prices.map(|price| highest_cost(&price, input, output));
-        let cost = costs.max().unwrap_or_default();
+        let most = Most::of(&ask.body, ask.dialect, scan, prices);
         let asked = Reservation {
             exchange: tally.run_id(),
             key: principal.id.clone(),
-            cost,
-            tokens,
+            cost: most.cost,
+            tokens: most.tokens,
         };
         // From here on it may be granted, whether or not the caller waits for it; what was not granted is
         // settled without effect.
-        tally.reserved();
+        tally.reserved(most);
         match self.store.reserve(asked).await? {
             Reserved::Granted => Ok(()),
-            Reserved::Refused(state) => {
-                let message = format!(
-                    "the key's budget has no room for the request: {} and {} tokens are spent or \
-                     reserved",
-                    state.spent + state.reserved,
-                    state.spent_tokens.saturating_add(state.reserved_tokens)
-                );
-                Err(Refusal::new(ErrorCode::BudgetExceeded, message))
-            }
+            Reserved::Refused(state) => Err(no_room(most, &state)),
         }
     }
 
@@ -509,6 +501,33 @@ impl Shared {
             }
         });
     }
+}
+
+/// The refusal of a request that may cost more than is left.
+fn no_room(most: Most, state: &BudgetState) -> Refusal {
+    let mut parts = Vec::new();
+    if let Some(limit) = state.limit {
+        let taken = (state.spent + state.reserved).micros();
+        let left = MicroUsd::from_micros(limit.micros().saturating_sub(taken));
+        let reserved = state.reserved;
+        parts.push(format!(
+            "it may cost {}, and {left} of {limit} are left ({reserved} are reserved for requests under way)",
+            most.cost
+        ));
+    }
+    if let Some(limit) = state.token_limit {
+        let taken = state.spent_tokens.saturating_add(state.reserved_tokens);
+        let left = limit.saturating_sub(taken);
+        parts.push(format!(
+            "it may use {} tokens, and {left} of {limit} are left ({} are reserved for requests under way)",
+            most.tokens, state.reserved_tokens
+        ));
+    }
+    let message = format!(
+        "the key's budget has no room for the request: {}",
+        parts.join("; ")
+    );
+    Refusal::new(ErrorCode::BudgetExceeded, message)
 }
 
 /// The upstreams whose price for a model is known: nobody else can be paid from a budget.

@@ -27,6 +27,7 @@ mod receipt;
 mod refusal;
 mod route;
 mod scan;
+mod spend;
 mod stored;
 mod stream;
 mod tally;

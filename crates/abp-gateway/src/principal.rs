@@ -105,6 +105,12 @@ impl Principal {
             .is_none_or(|models| models.is_match(model))
     }
 
+    /// Whether anything that it may use, say or spend is limited.
+    pub(crate) fn is_limited(&self) -> bool {
+        let budgets = self.has_budget() || self.tokens.is_some();
+        budgets || self.models.is_some() || self.max_output_tokens.is_some()
+    }
+
     /// Whether what it spends is limited.
     #[must_use]
     pub fn has_budget(&self) -> bool {

@@ -136,6 +136,22 @@ impl Choice {
         }
     }
 
+    /// The same, telling what a stream uses where its vendor tells that only when asked.
+    pub(crate) fn counted(self: &Arc<Self>) -> Arc<Self> {
+        if self.dialect.family() != WireFamily::Chat {
+            return Arc::clone(self);
+        }
+        Arc::new(Self {
+            member: Arc::clone(&self.member),
+            dialect: self.dialect,
+            model: self.model.clone(),
+            profile: TargetProfile {
+                stream_usage: true,
+                ..self.profile.clone()
+            },
+        })
+    }
+
     /// What the model costs there, where that is known.
     pub(crate) fn price(&self) -> Option<ModelPrice> {
         let prices = self.member.rules.prices.as_ref()?;

@@ -5,6 +5,8 @@ use abp_dialect::{Dialect, WireFamily};
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape, View};
 
+mod strict;
+
 /// Members that decide what a request may do and cost. A vendor might read another one of two equal
 /// names than we do, so none of them may come twice.
 const DECISIVE: [&str; 9] = [
@@ -21,6 +23,16 @@ const DECISIVE: [&str; 9] = [
 
 /// Members by which some gateways let a caller choose where its request goes, and with which key.
 const FORBIDDEN: [&str; 4] = ["api_base", "api_key", "base_url", "custom_host"];
+
+/// Who asks, as far as it decides what a request may leave open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Nothing it may use or spend is limited.
+    Free,
+    /// Something is, so nothing may be in a request that a vendor could read as another limit, another
+    /// model or another price than we do.
+    Limited,
+}
 
 /// What a request says that matters to the gateway itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +51,8 @@ pub(crate) struct Scan {
     pub(crate) previous: Option<String>,
     /// Whether the answer is to be kept.
     pub(crate) keep: bool,
+    /// Whether the caller wants to know what a stream used, where its vendor tells that only if asked.
+    pub(crate) asks_usage: bool,
 }
 
 impl Scan {
@@ -48,6 +62,7 @@ impl Scan {
         operation: &ModelOperation,
         model_of_route: Option<&str>,
         body: &[u8],
+        caller: Caller,
     ) -> Result<Self, AbpError> {
         let limits = Limits {
             max_bytes: body.len().max(1),
@@ -61,6 +76,9 @@ impl Scan {
         }
         refuse_ambiguity(&tape)?;
         let members = Members::of(root)?;
+        if caller == Caller::Limited {
+            strict::check(dialect, root, model_of_route, &tape)?;
+        }
         let model = match model_of_route {
             Some(model) => model.to_owned(),
             None => text(members.model).ok_or_else(|| invalid("/model is missing"))?,
@@ -104,6 +122,7 @@ impl Scan {
             session: text(members.cache_key).or_else(user),
             previous: text(members.previous),
             keep: flag(members.store).unwrap_or(true),
+            asks_usage: flag(members.usage_asked()).unwrap_or(false),
         })
     }
 }
@@ -123,9 +142,14 @@ struct Members<'t> {
     metadata: Option<View<'t>>,
     previous: Option<View<'t>>,
     store: Option<View<'t>>,
+    stream_options: Option<View<'t>>,
 }
 
 impl<'t> Members<'t> {
+    fn usage_asked(&self) -> Option<View<'t>> {
+        self.stream_options?.get("include_usage")
+    }
+
     fn of(root: View<'t>) -> Result<Self, AbpError> {
         let mut found = Self::default();
         for (key, value) in root.entries() {
@@ -146,6 +170,7 @@ impl<'t> Members<'t> {
                 "metadata" => &mut found.metadata,
                 "previous_response_id" => &mut found.previous,
                 "store" => &mut found.store,
+                "stream_options" => &mut found.stream_options,
                 name if FORBIDDEN.contains(&name) => {
                     let message = format!(
                         "/{name} is not taken: where requests go is configured by the operator"
@@ -228,7 +253,115 @@ mod tests {
     fn scan(dialect: Dialect, body: &str) -> Result<Scan, String> {
         let operation = ModelOperation::Generate { stream: true };
         let model = (dialect == Dialect::Gemini).then_some("gemini-x");
-        Scan::of(dialect, &operation, model, body.as_bytes()).map_err(|error| error.to_string())
+        Scan::of(dialect, &operation, model, body.as_bytes(), Caller::Free)
+            .map_err(|error| error.to_string())
+    }
+
+    fn scan_limited(dialect: Dialect, body: &str) -> Result<Scan, String> {
+        let operation = ModelOperation::Generate { stream: true };
+        let model = (dialect == Dialect::Gemini).then_some("gemini-x");
+        Scan::of(dialect, &operation, model, body.as_bytes(), Caller::Limited)
+            .map_err(|error| error.to_string())
+    }
+
+    /// B23, B24: for a key with limits, nothing that some vendor could read in another way than we do.
+    #[test]
+    fn b23_b24_keys_with_limits_say_everything_once_and_plainly() {
+        use Dialect::{Claude, Codex, Gemini, OpenAi};
+        let refused = [
+            (OpenAi, r#"{"model":"m","models":["m","gpt-5"]}"#),
+            (OpenAi, r#"{"model":"m","fallbacks":["gpt-5"]}"#),
+            (OpenAi, r#"{"model":"m","route":"fallback"}"#),
+            (OpenAi, r#"{"model":"m","provider":{"order":["x"]}}"#),
+            (OpenAi, r#"{"model":"m","Model":"gpt-5"}"#),
+            (OpenAi, r#"{"model":"m","MODEL":"gpt-5"}"#),
+            (OpenAi, r#"{"model":"m","Models":["gpt-5"]}"#),
+            (OpenAi, r#"{"model":"m","maxTokens":9}"#),
+            (OpenAi, r#"{"model":"m","Max_Tokens":9}"#),
+            (OpenAi, r#"{"model":"m","max-tokens":9}"#),
+            (OpenAi, r#"{"model":"m","N":9}"#),
+            (OpenAi, r#"{"model":"m","\u004e":9}"#),
+            (
+                OpenAi,
+                r#"{"model":"m","max_tokens":5,"max_completion_tokens":5}"#,
+            ),
+            (
+                OpenAi,
+                r#"{"model":"m","max_tokens":5,"max_output_tokens":9}"#,
+            ),
+            (OpenAi, r#"{"model":"m","max_output_tokens":9}"#),
+            (OpenAi, r#"{"model":"m","service_tier":"priority"}"#),
+            (OpenAi, r#"{"model":"m","temperature":1,"temperature":2}"#),
+            (
+                OpenAi,
+                r#"{"model":"m","stream_options":{"include_usage":true,"include_usage":false}}"#,
+            ),
+            (OpenAi, r#"{"model":"m","extra_body":{"models":["x"]}}"#),
+            (
+                Claude,
+                r#"{"model":"m","max_tokens":5,"max_completion_tokens":9}"#,
+            ),
+            (Claude, r#"{"model":"m","max_tokens":5,"speed":"fast"}"#),
+            (
+                Claude,
+                r#"{"model":"m","max_tokens":5,"fallback_model":"x"}"#,
+            ),
+            (
+                Codex,
+                r#"{"model":"m","max_output_tokens":5,"max_tokens":9}"#,
+            ),
+            (Codex, r#"{"model":"m","service_tier":"fast"}"#),
+            (Gemini, r#"{"contents":[],"model":"models/other"}"#),
+            (
+                Gemini,
+                r#"{"contents":[],"GenerationConfig":{"maxOutputTokens":9}}"#,
+            ),
+            (
+                Gemini,
+                r#"{"contents":[],"generationConfig":{"MaxOutputTokens":9}}"#,
+            ),
+            (
+                Gemini,
+                r#"{"contents":[],"generationConfig":{"topK":1,"topK":2}}"#,
+            ),
+            (Gemini, r#"{"contents":[],"maxOutputTokens":9}"#),
+        ];
+        for (dialect, body) in refused {
+            assert!(
+                scan(dialect, body).is_ok() || body.contains("given"),
+                "{body}"
+            );
+            let error = scan_limited(dialect, body).expect_err(body);
+            let told = ["not taken", "given twice"]
+                .iter()
+                .any(|one| error.contains(one));
+            assert!(told, "{body}: {error}");
+        }
+        let taken = [
+            (
+                OpenAi,
+                r#"{"model":"m","max_tokens":5,"n":2,"service_tier":"flex","user":"u"}"#,
+            ),
+            (
+                OpenAi,
+                r#"{"model":"m","max_completion_tokens":5,"service_tier":null}"#,
+            ),
+            (
+                Claude,
+                r#"{"model":"m","max_tokens":5,"service_tier":"standard_only"}"#,
+            ),
+            (
+                Codex,
+                r#"{"model":"m","max_output_tokens":5,"metadata":{"models":"x"}}"#,
+            ),
+            (
+                Gemini,
+                r#"{"contents":[],"model":"models/gemini-x","generation_config":{"max_output_tokens":9}}"#,
+            ),
+        ];
+        for (dialect, body) in taken {
+            assert_eq!(scan_limited(dialect, body), scan(dialect, body), "{body}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
 use crate::Refusal;
@@ -43,9 +44,19 @@ use crate::whole::tell;
 #[error("the answer broke off")]
 pub struct BrokenOff;
 
-/// An answer under way. Dropping it ends the exchange with the upstream.
+/// How long the rest of a stream is read after its caller left, and how much of it, where a budget needs
+/// the count at its end.
+const REST_TIME: Duration = Duration::from_secs(30);
+const REST_BYTES: usize = 4 << 20;
+
+/// An answer under way. Dropping it ends the exchange with the upstream: at once, or after a bounded rest
+/// of the answer where its count is needed for a budget.
 #[derive(Debug)]
-pub struct AnswerStream {
+pub struct AnswerStream(Option<Live>);
+
+/// A stream between its upstream and its caller.
+#[derive(Debug)]
+struct Live {
     source: ModelBody,
     way: Way,
     upstream: String,
@@ -133,7 +144,7 @@ impl Shared {
         if translated {
             tally.translates();
         }
-        let stream = AnswerStream {
+        let stream = Live {
             source: reply.body,
             way,
             upstream: choice.member.name().to_owned(),
@@ -149,7 +160,7 @@ impl Shared {
         Ok(Answer {
             status: reply.status,
             headers,
-            body: AnswerBody::Stream(Box::new(stream)),
+            body: AnswerBody::Stream(Box::new(AnswerStream(Some(stream)))),
         })
     }
 }
@@ -213,7 +224,7 @@ fn code(summary: &StreamSummary) -> Option<ErrorCode> {
     }
 }
 
-impl AnswerStream {
+impl Live {
     /// Takes bytes of the upstream; what they are for the caller.
     fn take(&mut self, bytes: Bytes) -> Bytes {
         match &mut self.way {
@@ -300,11 +311,7 @@ impl AnswerStream {
     /// The upstream's bytes do not come any more: what the caller is told. Where the answer has come
     /// to its end, nothing is missing.
     fn fail(&mut self, error: &UpstreamError) -> Result<Bytes, BrokenOff> {
-        let so_far = match &self.way {
-            Way::Native { watch, .. } => watch.summary(),
-            Way::Mapped { translator, .. } => translator.events().summary(),
-        };
-        if so_far.complete {
+        if self.so_far().complete {
             return self.end();
         }
         tracing::warn!(target: "abp.gateway", upstream = self.upstream, %error, "an answer broke off");
@@ -440,10 +447,10 @@ impl AnswerStream {
     }
 }
 
-/// A caller that goes away is accounted for with what it got until then. Once it has the end of the answer,
-/// it has everything.
-impl Drop for AnswerStream {
-    fn drop(&mut self) {
+impl Live {
+    /// A caller that goes away is accounted for with what it got until then. Once it has the end of the
+    /// answer, it has everything.
+    fn leave(mut self) {
         let Some(mut tally) = self.tally.take() else {
             return;
         };
@@ -456,12 +463,80 @@ impl Drop for AnswerStream {
         };
         if let Way::Native { watch, .. } = &mut self.way {
             // The last counts are read only when somebody asks.
-            summary.usage = watch.finish().usage;
+            let whole = watch.finish();
+            summary.usage = whole.usage;
+            summary.complete |= tally.has_left() && whole.complete;
         }
         tally.streamed(&summary);
-        if summary.complete && summary.error.is_none() {
+        if !tally.has_left() && summary.complete && summary.error.is_none() {
             tally.close(Outcome::Complete, None);
         }
+    }
+
+    /// Whether a budget waits for a count that has not come yet.
+    fn owes_a_count(&self) -> bool {
+        let reserved = self.tally.as_ref().is_some_and(|tally| tally.is_reserved());
+        let so_far = self.so_far();
+        reserved && !self.over && !so_far.complete && so_far.error.is_none()
+    }
+
+    fn so_far(&self) -> &StreamSummary {
+        match &self.way {
+            Way::Native { watch, .. } => watch.summary(),
+            Way::Mapped { translator, .. } => translator.events().summary(),
+        }
+    }
+
+    /// Reads on for the count at the end, which nobody else reads.
+    async fn read_rest(mut self) {
+        if let Some(tally) = &mut self.tally {
+            tally.left();
+        }
+        let reading = async {
+            let mut room = REST_BYTES;
+            while !self.so_far().complete {
+                match self.source.next().await {
+                    Some(Ok(bytes)) if bytes.len() <= room => {
+                        room -= bytes.len();
+                        self.count(&bytes);
+                    }
+                    Some(_) => return,
+                    None => {
+                        if let Way::Mapped { translator, .. } = &mut self.way {
+                            translator.finish_or_fail(&mut Vec::new());
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        // What did not come in time is paid for as it was reserved.
+        drop(tokio::time::timeout(REST_TIME, reading).await);
+        self.leave();
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        if let Some(tally) = &mut self.tally {
+            tally.received(bytes);
+        }
+        match &mut self.way {
+            Way::Native { watch, .. } => watch.push(bytes),
+            Way::Mapped { translator, .. } => translator.push(bytes, &mut Vec::new()),
+        }
+    }
+}
+
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        let Some(live) = self.0.take() else {
+            return;
+        };
+        let Some(tally) = live.tally.as_ref().filter(|_| live.owes_a_count()) else {
+            return live.leave();
+        };
+        // An answer may be dropped outside of any task.
+        let tasks = Handle::try_current().unwrap_or_else(|_| tally.tasks());
+        tasks.spawn(live.read_rest());
     }
 }
 
@@ -469,7 +544,16 @@ impl Stream for AnswerStream {
     type Item = Result<Bytes, BrokenOff>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
+        match &mut self.0 {
+            Some(live) => live.poll(context),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl Live {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        let this = self;
         loop {
             if this.over {
                 return Poll::Ready(None);

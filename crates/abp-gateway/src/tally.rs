@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abp_core::ir::IrUsage;
-use abp_core::{ExecutionMode, MicroUsd, ModelPrice, Outcome, Timestamp, UsageNormalized};
+use abp_core::{ExecutionMode, ModelPrice, Outcome, Timestamp, UsageNormalized};
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
@@ -15,6 +15,7 @@ use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass, Telemet
 use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::Principal;
@@ -24,6 +25,7 @@ use crate::gateway::{GENERATE, Shared};
 use crate::ledgers::Told;
 use crate::route::Choice;
 use crate::scan::Scan;
+use crate::spend::Most;
 
 /// About how many bytes of a request or an answer make a token, where nobody counts them.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
@@ -45,7 +47,12 @@ pub(crate) struct Tally {
     pub(crate) record: ExchangeRecord,
     started: Instant,
     price: Option<ModelPrice>,
-    reserved: bool,
+    /// What the budget was asked for.
+    reserved: Option<Most>,
+    /// An attempt may have been answered without our hearing of it.
+    unheard: bool,
+    /// The vendor said what was used in all.
+    counted: bool,
     usage: Option<UsageNormalized>,
     /// What became of request and answer.
     told: Vec<Told>,
@@ -118,7 +125,9 @@ impl Tally {
             record,
             started: Instant::now(),
             price: None,
-            reserved: false,
+            reserved: None,
+            unheard: false,
+            counted: false,
             usage: None,
             told: Vec::new(),
             fidelity: FidelityLevel::Lossless,
@@ -141,8 +150,36 @@ impl Tally {
     }
 
     /// The budget is asked for room.
-    pub(crate) fn reserved(&mut self) {
-        self.reserved = true;
+    pub(crate) fn reserved(&mut self, most: Most) {
+        self.reserved = Some(most);
+    }
+
+    /// An upstream got the request, and what it made of it is not known.
+    pub(crate) fn unheard(&mut self) {
+        self.unheard = true;
+    }
+
+    /// Whether everything that was reserved may be spent.
+    pub(crate) fn has_spent(&self) -> bool {
+        self.is_reserved() && self.unheard
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.record.client_closed
+    }
+
+    /// Where work goes on that nobody waits for.
+    pub(crate) fn tasks(&self) -> Handle {
+        self.shared.tasks.clone()
+    }
+
+    /// The caller is gone: whatever still comes is not given to it.
+    pub(crate) fn left(&mut self) {
+        self.record.client_closed = true;
+        if !self.own {
+            self.own = true;
+            self.delivered = self.received.clone();
+        }
     }
 
     /// What the caller says about the length of the answer.
@@ -229,12 +266,15 @@ impl Tally {
         }
         if let Some(usage) = &summary.usage {
             self.used(usage);
+            // Before the end a vendor tells only what was used so far.
+            self.counted = summary.complete;
         }
     }
 
     /// What the vendor says was used, by one answer.
     pub(crate) fn used(&mut self, usage: &IrUsage) {
         let more = normalized_usage(usage);
+        self.counted = true;
         self.usage = Some(match self.usage.take() {
             Some(before) => sum(&before, &more),
             None => more,
@@ -242,7 +282,7 @@ impl Tally {
     }
 
     pub(crate) fn is_reserved(&self) -> bool {
-        self.reserved
+        self.reserved.is_some()
     }
 
     /// The same upstream is asked once more, for a better answer.
@@ -289,7 +329,15 @@ impl Tally {
         };
         drop(place);
         let (usage, estimated) = self.consumed(outcome);
-        let cost = self.price.map(|price| price.cost(&usage));
+        let told = self.price.map(|price| price.cost(&usage));
+        // What nobody counted is paid as it was reserved: an estimate would be the caller's to shape.
+        let uncounted = self
+            .reserved
+            .filter(|_| self.may_have_used() && !self.is_counted());
+        let cost = match uncounted {
+            Some(most) => Some(most.cost.max(told.unwrap_or_default())),
+            None => told,
+        };
         let record = &mut self.record;
         if let (0, Some(code)) = (record.status, error) {
             record.status = code.http_status();
@@ -305,18 +353,19 @@ impl Tally {
         };
         record.usage = (&usage).into();
         record.cost = cost;
-        record.cost_is_estimate = estimated;
+        record.cost_is_estimate = estimated || uncounted.is_some();
         record.ledger = self.shared.ledgers.keep(&self.told, &self.shared.log);
         permit.record(record);
         self.tell();
         drop(self.in_flight.take());
         self.count(&usage);
-        let tokens = tokens(&usage);
+        let counted = tokens(&usage);
+        let tokens = uncounted.map_or(counted, |most| most.tokens.max(counted));
         self.principal.spend_tokens(tokens, Instant::now());
         let cost = cost.unwrap_or_default();
         let run_id = self.record.run_id;
         self.shared
-            .settle(&self.principal, run_id, self.reserved, cost, tokens);
+            .settle(&self.principal, run_id, self.is_reserved(), cost, tokens);
     }
 
     /// Tells the log of the exchange, where anybody reads that.
@@ -358,6 +407,25 @@ impl Tally {
             chunks: if record.streamed { self.chunks } else { 0 },
             retries: u64::from(record.attempts.saturating_sub(1)),
         });
+    }
+
+    /// Whether an upstream may have generated anything.
+    fn may_have_used(&self) -> bool {
+        let answers = self
+            .heard
+            .is_some_and(|status| (200..300).contains(&status));
+        // A vendor whose answer nobody waited for has read the request all the same.
+        let left = self.record.client_closed && self.heard.is_none();
+        let generates = self.record.operation == GENERATE;
+        self.sent && generates && (answers || left || self.unheard)
+    }
+
+    fn is_counted(&self) -> bool {
+        let told = self
+            .usage
+            .as_ref()
+            .is_some_and(|usage| usage.input_tokens.is_some() && usage.output_tokens.is_some());
+        told && self.counted && !self.unheard
     }
 
     /// What was used, and whether part of that is only what was probably used: a vendor counts at the
@@ -418,12 +486,6 @@ fn status(record: &ExchangeRecord) -> StatusClass {
     }
 }
 
-/// The most tokens a request can use: as an estimate that does not fall short.
-pub(crate) fn most_tokens(request_bytes: usize, max_output: u64, choices: u64) -> u64 {
-    let input = request_bytes as u64 / 2 + 1;
-    input.saturating_add(max_output.saturating_mul(choices.max(1)))
-}
-
 fn sum(one: &UsageNormalized, other: &UsageNormalized) -> UsageNormalized {
     let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -457,21 +519,4 @@ pub(crate) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.map_or(0, |since| since.as_millis());
     Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
-}
-
-/// What a budget has to have room for.
-pub(crate) fn highest_cost(price: &ModelPrice, input: u64, output: u64) -> MicroUsd {
-    let fresh = UsageNormalized {
-        input_tokens: Some(input),
-        output_tokens: Some(output),
-        request_units: Some(1),
-        ..UsageNormalized::default()
-    };
-    let as_read = price.cost(&fresh);
-    let as_cached = price.cost(&UsageNormalized {
-        input_tokens: None,
-        cache_write_tokens: Some(input),
-        ..fresh
-    });
-    as_read.max(as_cached)
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use abp_core::ir::{IrConversation, IrError, IrResponse, Leaf, Origin, RawJson};
 use abp_dialect::{
-    Codec, Dialect, DialectError, Exchange, Expected, Item, Lowering, Note, Reader, TargetProfile,
+    Codec, Dialect, DialectError, Exchange, Expected, Fate, How, Item, Lowering, Note, Reader,
+    TargetProfile, WireFamily,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Limits, Tape};
@@ -283,6 +284,10 @@ impl Job<'_> {
             let limit = Leaf::new(most, Origin::Made("output_limit"));
             conversation.settings.max_tokens = Some(limit);
         }
+        let asked = conversation.settings.include_usage.as_ref();
+        let wants_usage = asked.is_some_and(|asked| asked.value);
+        let unwanted = asked.filter(|_| self.profile.stream_usage && !wants_usage);
+        let unwanted = unwanted.map(|asked| asked.origin);
         // A request to its own dialect obeys its rules already, or fails there as it would without us.
         if self.from != self.to {
             let model = conversation.settings.model.as_ref();
@@ -300,6 +305,17 @@ impl Job<'_> {
             if self.cut_stops && !rules.stop_sequences {
                 take_stops(&mut conversation, &mut exchange, &mut notes);
             }
+        }
+        if let Some(origin) = unwanted {
+            // The caller's word against it is kept by hiding the counts, not by leaving them unknown.
+            let counted = Leaf::new(true, Origin::Made("stream_usage"));
+            conversation.settings.include_usage = Some(counted);
+            let reason = "what the stream uses is counted against a budget";
+            let fate = Fate::Carried(How::degraded("stream_usage", reason));
+            notes.push(Note { origin, fate });
+        }
+        if self.from.family() == WireFamily::Chat {
+            exchange.include_usage = Some(wants_usage);
         }
         if self.from.family() != self.to.family() {
             notes.extend(refuse_essential(&conversation, self.from));

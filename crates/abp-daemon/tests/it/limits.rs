@@ -67,7 +67,7 @@ fn b24_a_budget_for_one_request_sends_one() {
     let lab = priced_lab(&vendor);
     // The most that the request can use is reserved: what it may write, and what it may read.
     let body = request(Dialect::OpenAi, "m", false);
-    let reserved = 8_192 + body.len() as u64 / 2 + 1;
+    let reserved = 8_192 + body.len() as u64 + 1_024;
     let budget = Some(MicroUsd::from_micros(reserved));
     add(
         &lab,

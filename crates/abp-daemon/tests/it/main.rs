@@ -5,6 +5,8 @@ mod assist;
 #[cfg(test)]
 mod attempts;
 #[cfg(test)]
+mod budgets;
+#[cfg(test)]
 mod emulation;
 #[cfg(test)]
 mod ending;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use abp_core::{MicroUsd, ModelPrice};
 use abp_dialect::Dialect;
 use abp_store::NewApiKey;
-use abp_testkit::{ExchangeEnd, FakeVendor, Reply as Vendor, fixture};
+use abp_testkit::{Cut, ExchangeEnd, FakeVendor, Reply as Vendor, Script, VendorRequest, fixture};
 
 use crate::lab::{Lab, Reply, path, request, upstream};
 use crate::limits::{add, key};
@@ -30,14 +30,19 @@ fn lab(dialect: Dialect, vendor: &FakeVendor, price: ModelPrice) -> Lab {
     });
     let budget = Some(MicroUsd::from_micros(1_000_000));
     add(&lab, NewApiKey { budget, ..key("k") });
+    add(&lab, key("free"));
     lab
 }
 
 /// What the key has spent, in tokens and millionths of a dollar, once nothing is reserved.
 fn spent(lab: &Lab) -> (u64, u64) {
+    spent_by(lab, "k")
+}
+
+fn spent_by(lab: &Lab, key: &str) -> (u64, u64) {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let state = lab.block_on(lab.gateway.store().budget("k"));
+        let state = lab.block_on(lab.gateway.store().budget(key));
         let state = state.expect("readable").expect("a budget");
         if state.reserved_tokens == 0 {
             return (state.spent_tokens, state.spent.micros());
@@ -48,8 +53,17 @@ fn spent(lab: &Lab) -> (u64, u64) {
 }
 
 fn ask(lab: &Lab, dialect: Dialect, stream: bool) -> Reply {
+    ask_as(lab, "k", dialect, stream)
+}
+
+fn ask_as(lab: &Lab, key: &str, dialect: Dialect, stream: bool) -> Reply {
     let body = request(dialect, "m", stream);
-    lab.post_as("k", &path(dialect, "m", stream), &body, "")
+    lab.post_as(key, &path(dialect, "m", stream), &body, "")
+}
+
+/// The most that a request of a key with a budget may use, in tokens, where it names no limit.
+fn most(dialect: Dialect, stream: bool) -> u64 {
+    request(dialect, "m", stream).len() as u64 + 1_024 + 8_192
 }
 
 /// Nothing was generated, so nothing is paid for.
@@ -88,9 +102,10 @@ fn a_price_per_request_is_paid() {
     }
 }
 
-/// A vendor that does not count is estimated by what it said, not by how it wrapped it.
+/// A vendor that does not count is estimated by what it said, not by how it wrapped it. A budget is not paid
+/// from by estimates: there it costs what was reserved.
 #[test]
-fn a_stream_nobody_counts_costs_about_its_tokens() {
+fn a_stream_nobody_counts_costs_about_its_tokens_or_what_was_reserved() {
     let chunk = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":"fp_0123456789abcdef","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}"#;
     let end = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     let stream = format!(
@@ -99,13 +114,161 @@ fn a_stream_nobody_counts_costs_about_its_tokens() {
     );
     let vendor = FakeVendor::start(Vendor::events(stream)).expect("a vendor");
     let lab = lab(Dialect::OpenAi, &vendor, price());
-    let reply = ask(&lab, Dialect::OpenAi, true);
+    let reply = ask_as(&lab, "free", Dialect::OpenAi, true);
     assert!(reply.text().ends_with("data: [DONE]\n\n"));
     let input = request(Dialect::OpenAi, "m", true).len() as u64 / 4;
-    let (tokens, _) = spent(&lab);
+    // Without a reservation, nothing tells when it is written down.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while spent_by(&lab, "free").0 == 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (tokens, _) = spent_by(&lab, "free");
     assert!((100 + input..=104 + input).contains(&tokens), "{tokens}");
     let receipt = lab.receipt(&reply);
     assert_eq!(receipt["exchange"]["usage_is_estimate"], true, "{receipt}");
+    let reply = ask(&lab, Dialect::OpenAi, true);
+    assert!(reply.text().contains("data: [DONE]\n\n"));
+    let most = most(Dialect::OpenAi, true);
+    assert_eq!(spent(&lab), (most, most));
+    let receipt = lab.receipt(&reply);
+    assert_eq!(receipt["exchange"]["usage_is_estimate"], true, "{receipt}");
+}
+
+/// The chunks of a vendor of OpenAI's dialect that counts where it is asked to.
+fn counting(asked: &VendorRequest) -> Vendor {
+    let asked: serde_json::Value = serde_json::from_slice(&asked.body).expect("JSON");
+    let usage = asked["stream_options"]["include_usage"] == true;
+    let chunk = |choices: &str, rest: &str| {
+        format!(
+            "data: {{\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
+             \"choices\":[{choices}]{rest}}}\n\n"
+        )
+    };
+    let null = if usage { ",\"usage\":null" } else { "" };
+    let word = r#"{"index":0,"delta":{"content":"word "},"finish_reason":null}"#;
+    let stop = r#"{"index":0,"delta":{},"finish_reason":"stop"}"#;
+    let counted = r#","usage":{"prompt_tokens":11,"completion_tokens":30,"total_tokens":41}"#;
+    let mut stream = chunk(word, null).repeat(30) + &chunk(stop, null);
+    if usage {
+        stream += &chunk("", counted);
+    }
+    Vendor::events(stream + "data: [DONE]\n\n")
+}
+
+/// B24: under a budget a stream is asked for its count, which a caller sees only if it asked as well.
+#[test]
+fn b24_streams_are_counted_for_budgets_and_not_for_callers_that_did_not_ask() {
+    let limited = r#""max_tokens":64,"#;
+    let cases = [
+        ("", false),
+        (r#""stream_options":{"include_usage":false},"#, false),
+        (r#""stream_options":{},"#, false),
+        (r#""stream_options":{"include_usage":true},"#, true),
+    ];
+    for limit in ["", limited] {
+        for (options, sees) in cases {
+            let vendor = FakeVendor::start(Script::By(Box::new(counting))).expect("a vendor");
+            let lab = lab(Dialect::OpenAi, &vendor, price());
+            let body = format!(
+                r#"{{"model":"m","stream":true,{limit}{options}"messages":[{{"role":"user","content":"x"}}]}}"#
+            );
+            let reply = lab.post_as("k", "/v1/chat/completions", &body, "");
+            let place = format!("{body}: {}", reply.text());
+            assert_eq!(reply.status, 200, "{place}");
+            assert_eq!(reply.text().matches("word ").count(), 30, "{place}");
+            assert!(reply.text().contains("[DONE]"), "{place}");
+            assert_eq!(reply.text().contains("usage"), sees, "{place}");
+            assert_eq!(spent(&lab), (41, 41), "{place}");
+            let receipt = lab.receipt(&reply);
+            assert_eq!(receipt["exchange"]["usage_is_estimate"], false, "{receipt}");
+            let ledger = receipt["exchange"]["ledger"].to_string();
+            assert_eq!(ledger.contains("stream_usage"), !sees, "{body}: {ledger}");
+            let native = sees && !limit.is_empty();
+            let mode = if native { "passthrough" } else { "mapped" };
+            assert_eq!(reply.header("x-abp-mode"), Some(mode), "{place}");
+            // Who has no budget is not meddled with.
+            let before = vendor.requests().len();
+            let reply = lab.post_as("free", "/v1/chat/completions", &body, "");
+            assert_eq!(reply.header("x-abp-mode"), Some("passthrough"), "{place}");
+            let sent = &vendor.requests()[before].body;
+            assert_eq!(*sent, body.as_bytes(), "{place}");
+        }
+    }
+}
+
+/// B15, B24: who leaves a stream under a budget pays what the vendor counts at its end, where that comes soon.
+#[test]
+fn b24_the_rest_of_a_stream_is_read_for_its_count() {
+    for caller in [Dialect::OpenAi, Dialect::Claude] {
+        let slowly = |asked: &VendorRequest| {
+            counting(asked)
+                .in_chunks(400)
+                .every(Duration::from_millis(20))
+        };
+        let vendor = FakeVendor::start(Script::By(Box::new(slowly))).expect("a vendor");
+        let lab = lab(Dialect::OpenAi, &vendor, price());
+        let run = leave(&lab, caller, None);
+        let receipt = lab.receipt(&run);
+        assert_eq!(spent(&lab), (41, 41), "{caller}");
+        assert_eq!(receipt["outcome"], "cancelled", "{caller}: {receipt}");
+        assert_eq!(receipt["exchange"]["usage_is_estimate"], false, "{caller}");
+    }
+}
+
+/// B24: what a vendor did with a request that it got and did not answer is not known, so it is not asked
+/// again at the cost of the same reservation, which is spent.
+#[test]
+fn b24_a_request_that_may_have_been_answered_is_paid_and_not_sent_again() {
+    for silent in [true, false] {
+        let fault = match silent {
+            true => Vendor::silence(),
+            false => Vendor::json("{\"id\":").cut_at(5, Cut::Reset),
+        };
+        let vendor = FakeVendor::start(fault).expect("a vendor");
+        let mut up = upstream(Dialect::OpenAi, &vendor);
+        up.prices = Some("table".to_owned());
+        let lab = Lab::start_with(&[("up", up)], |config, _| {
+            config.server.max_attempts = 3;
+            let table = [("*".to_owned(), price())].into();
+            config.prices = [("table".to_owned(), table)].into();
+        });
+        let budget = Some(MicroUsd::from_micros(1_000_000));
+        add(&lab, NewApiKey { budget, ..key("k") });
+        assert!(ask(&lab, Dialect::OpenAi, false).status >= 500);
+        assert_eq!(vendor.requests().len(), 1, "{silent}");
+        let most = most(Dialect::OpenAi, false);
+        assert_eq!(spent(&lab), (most, most), "{silent}");
+    }
+}
+
+/// A refusal says what the request may cost and what there is for it.
+#[test]
+fn a_refusal_says_what_is_needed_and_what_is_left() {
+    let answer = fixture("openai/response_text.json").expect("a fixture");
+    let vendor = FakeVendor::start(Vendor::json(answer)).expect("a vendor");
+    let lab = lab(Dialect::OpenAi, &vendor, price());
+    let (budget, token_budget) = (Some(MicroUsd::from_micros(5_000)), Some(6_000));
+    add(
+        &lab,
+        NewApiKey {
+            budget,
+            token_budget,
+            ..key("poor")
+        },
+    );
+    let reply = ask_as(&lab, "poor", Dialect::OpenAi, false);
+    assert_eq!(reply.status, 402);
+    let most = most(Dialect::OpenAi, false);
+    let cost = MicroUsd::from_micros(most);
+    let left = MicroUsd::from_micros(5_000);
+    let told = reply.json()["error"]["message"].to_string();
+    for part in [
+        format!("may cost {cost}, and {left} of {left} are left"),
+        format!("may use {most} tokens, and 6000 of 6000 are left"),
+    ] {
+        assert!(told.contains(&part), "{told}: {part}");
+    }
+    assert!(vendor.requests().is_empty());
 }
 
 /// B15: what the vendor counted before the caller left is what is paid for.
@@ -123,7 +286,7 @@ fn b15_what_was_counted_until_the_caller_left_is_kept() {
         let at = text.find("content_block_stop").expect("a stop");
         let vendor = FakeVendor::start(Vendor::events(whole).stall_at(at)).expect("a vendor");
         let lab = lab(Dialect::Claude, &vendor, price());
-        let run = leave(&lab, caller, None);
+        let run = leave_as(&lab, "free", caller, None);
         let ended = vendor.wait_until(|requests| {
             let aborted = |end: &ExchangeEnd| matches!(end, ExchangeEnd::Aborted { .. });
             requests.iter().any(|request| aborted(&request.end))
@@ -147,22 +310,31 @@ fn b15_what_was_counted_until_the_caller_left_is_kept() {
 fn who_leaves_before_the_answer_pays_for_the_question() {
     let vendor = FakeVendor::start(Vendor::silence()).expect("a vendor");
     let lab = lab(Dialect::OpenAi, &vendor, price());
+    leave_as(&lab, "free", Dialect::OpenAi, Some(&vendor));
     leave(&lab, Dialect::OpenAi, Some(&vendor));
-    let body = request(Dialect::OpenAi, "m", false);
+    let question = request(Dialect::OpenAi, "m", false).len() as u64 / 4;
+    let expected = [("free", question), ("k", most(Dialect::OpenAi, false))];
     let deadline = Instant::now() + Duration::from_secs(5);
-    while spent(&lab).0 != body.len() as u64 / 4 {
-        assert!(Instant::now() < deadline, "{:?}", spent(&lab));
-        std::thread::sleep(Duration::from_millis(20));
+    for (key, tokens) in expected {
+        while spent_by(&lab, key).0 != tokens {
+            assert!(Instant::now() < deadline, "{:?}", spent_by(&lab, key));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
 /// Asks, and leaves: as soon as a vendor that says nothing has the question, or when a stream has begun.
 fn leave(lab: &Lab, caller: Dialect, silent: Option<&FakeVendor>) -> Reply {
-    let mut connection = lab.open("k", caller, silent.is_none());
+    leave_as(lab, "k", caller, silent)
+}
+
+fn leave_as(lab: &Lab, key: &str, caller: Dialect, silent: Option<&FakeVendor>) -> Reply {
+    let before = silent.map_or(0, |vendor| vendor.requests().len());
+    let mut connection = lab.open(key, caller, silent.is_none());
     let mut first = [0_u8; 4096];
     let read = match silent {
         Some(vendor) => {
-            assert!(vendor.wait_until(|requests| !requests.is_empty()));
+            assert!(vendor.wait_until(|requests| requests.len() > before));
             0
         }
         None => connection.read(&mut first).expect("an answer"),

@@ -19,8 +19,10 @@ use abp_plan::{Asked, ExchangePlan, ExchangeTarget, PlanError, plan_exchange, pl
 use abp_translate::{KnownLedgers, Ledger, Recovered};
 use bytes::Bytes;
 use http::StatusCode;
+use sha2::{Digest as _, Sha256};
 
 use crate::admission::full;
+use crate::apart::{apart, is_large};
 use crate::ask::Ask;
 use crate::gateway::Shared;
 use crate::health::{Asking, Closed, Ended};
@@ -33,13 +35,12 @@ use crate::{Refusal, headers};
 /// A vendor that asks for more patience than this is not waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Work on more bytes than this is not done where other requests wait for it.
-const LARGE: usize = 256 * 1024;
-
 /// A plan that owns what it sends.
 pub(crate) struct Planned {
     pub(crate) mode: ExecutionMode,
     pub(crate) body: Bytes,
+    /// Of the body, where it is not the caller's.
+    pub(crate) sha256: Option<[u8; 32]>,
     pub(crate) exchange: Exchange,
     pub(crate) ledger: Ledger,
     pub(crate) emulation: EmulationReport,
@@ -211,14 +212,11 @@ impl Shared {
             return Ok(Planned::native(ask));
         }
         let recovered = self.recovered(ask, choice).await?;
-        if ask.body.len() <= LARGE {
+        if !is_large(&ask.body) {
             return self.planner.plan(ask, choice, &recovered);
         }
         let (ask, choice, planner) = (ask.clone(), choice.clone(), self.planner.clone());
-        let work = move || planner.plan(&ask, &choice, &recovered);
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?
+        apart(move || planner.plan(&ask, &choice, &recovered)).await?
     }
 }
 
@@ -291,12 +289,17 @@ impl Planner {
             known: &self.known,
         };
         let plan = plan(ask.asked(), target)?.into_parts();
+        let body = match plan.body {
+            Cow::Borrowed(_) => ask.body.clone(),
+            Cow::Owned(bytes) => Bytes::from(bytes),
+        };
         Ok(Planned {
             mode: plan.mode,
-            body: match plan.body {
-                Cow::Borrowed(_) => ask.body.clone(),
-                Cow::Owned(bytes) => Bytes::from(bytes),
+            sha256: match plan.mode {
+                ExecutionMode::Passthrough => None,
+                ExecutionMode::Mapped => Some(Sha256::digest(&body).into()),
             },
+            body,
             exchange: plan.exchange,
             ledger: plan.ledger,
             emulation: plan.emulation,
@@ -329,6 +332,7 @@ impl Planned {
         Self {
             mode: ExecutionMode::Passthrough,
             body: ask.body.clone(),
+            sha256: None,
             exchange: Exchange::default(),
             ledger: Ledger::default(),
             emulation: EmulationReport::default(),

@@ -12,10 +12,12 @@ use abp_emulation::{EmulationConfig, EmulationEngine};
 use abp_error::{AbpError, ErrorCode};
 use abp_store::{BudgetState, ExchangeLog, Reservation, Reserved, Store};
 use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
+use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::admission::{Admitted, Pools};
+use crate::apart::{apart, is_large};
 use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
@@ -24,7 +26,7 @@ use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::{Caller, Scan};
 use crate::spend::{Most, output_limit};
-use crate::tally::{Room, Tally, now};
+use crate::tally::{Received, Room, Tally, now};
 use crate::whole::{is_json, is_stream};
 use crate::{Refusal, headers, stream};
 
@@ -314,7 +316,8 @@ impl Shared {
             place: ask.admitted.place(),
             record: self.log.admit().ok_or_else(overloaded)?,
         };
-        let mut tally = Tally::new(self, ask.principal(), room, ask.dialect, &ask.body);
+        let received = received(&ask).await?;
+        let mut tally = Tally::new(self, ask.principal(), room, ask.dialect, received);
         let run_id = tally.run_id();
         match self.prepared(&mut ask, &mut tally).await {
             Ok((scan, choices)) => self.exchange(&ask, &scan, &choices, tally).await,
@@ -328,12 +331,7 @@ impl Shared {
 
     /// Everything that has to be known, and allowed, before anything is sent.
     async fn prepared(&self, ask: &mut Ask, tally: &mut Tally) -> Result<(Scan, Choices), Refusal> {
-        let caller = match ask.principal().is_limited() {
-            true => Caller::Limited,
-            false => Caller::Free,
-        };
-        let model = ask.model.as_deref();
-        let mut scan = Scan::of(ask.dialect, &ask.operation, model, &ask.body, caller)?;
+        let mut scan = scanned(ask).await?;
         tally.record.model_asked.clone_from(&scan.model);
         tally.record.streamed = scan.stream;
         operation_name(&ask.operation).clone_into(&mut tally.record.operation);
@@ -459,8 +457,7 @@ impl Shared {
         if !principal.has_budget() {
             return Ok(());
         }
-        let prices = choices.iter().filter_map(|choice| choice.price());
-        let most = Most::of(&ask.body, ask.dialect, scan, prices);
+        let most = most(ask, scan, choices).await?;
         let asked = Reservation {
             exchange: tally.run_id(),
             key: principal.id.clone(),
@@ -501,6 +498,48 @@ impl Shared {
             }
         });
     }
+}
+
+/// The body of a request, for its record.
+async fn received(ask: &Ask) -> Result<Received, AbpError> {
+    let hash = |body: &[u8]| Sha256::digest(body).into();
+    let sha256 = match is_large(&ask.body) {
+        false => hash(&ask.body),
+        true => {
+            let body = ask.body.clone();
+            apart(move || hash(&body)).await?
+        }
+    };
+    let bytes = ask.body.len() as u64;
+    Ok(Received { sha256, bytes })
+}
+
+/// What a request says that matters, and may say under the limits of its key.
+async fn scanned(ask: &Ask) -> Result<Scan, AbpError> {
+    let scan = |ask: &Ask| {
+        let caller = match ask.principal().is_limited() {
+            true => Caller::Limited,
+            false => Caller::Free,
+        };
+        let model = ask.model.as_deref();
+        Scan::of(ask.dialect, &ask.operation, model, &ask.body, caller)
+    };
+    if !is_large(&ask.body) {
+        return scan(ask);
+    }
+    let ask = ask.clone();
+    apart(move || scan(&ask)).await?
+}
+
+/// The most that a request may cost at any of its upstreams.
+async fn most(ask: &Ask, scan: &Scan, choices: &[Arc<Choice>]) -> Result<Most, AbpError> {
+    let prices = choices.iter().filter_map(|choice| choice.price());
+    if !is_large(&ask.body) {
+        return Ok(Most::of(&ask.body, ask.dialect, scan, prices));
+    }
+    let prices: Vec<_> = prices.collect();
+    let (ask, scan) = (ask.clone(), scan.clone());
+    apart(move || Most::of(&ask.body, ask.dialect, &scan, prices.into_iter())).await
 }
 
 /// The refusal of a request that may cost more than is left.

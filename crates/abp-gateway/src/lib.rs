@@ -11,6 +11,7 @@
 //! - [`exchange_receipt`] makes the receipt of a recorded exchange.
 
 mod admission;
+mod apart;
 mod ask;
 mod count;
 mod dispatch;

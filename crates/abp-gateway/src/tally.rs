@@ -38,6 +38,13 @@ pub(crate) struct Room {
     pub(crate) record: ExchangePermit,
 }
 
+/// A request's body, as the record has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    pub(crate) sha256: [u8; 32],
+    pub(crate) bytes: u64,
+}
+
 /// An exchange under way.
 pub(crate) struct Tally {
     shared: Arc<Shared>,
@@ -83,15 +90,15 @@ impl Tally {
         principal: &Arc<Principal>,
         room: Room,
         dialect: Dialect,
-        request: &[u8],
+        request: Received,
     ) -> Box<Self> {
         let record = ExchangeRecord {
             run_id: Uuid::now_v7(),
             principal: principal.id.clone(),
             started_at: now(),
             caller_dialect: dialect.as_str().to_owned(),
-            request_sha256: Sha256::digest(request).into(),
-            request_bytes: request.len() as u64,
+            request_sha256: request.sha256,
+            request_bytes: request.bytes,
             duration_us: 0,
             first_byte_us: None,
             upstream: String::new(),
@@ -201,10 +208,7 @@ impl Tally {
             .clone_into(&mut record.upstream_dialect);
         record.model_sent.clone_from(&choice.model);
         record.mode = planned.mode;
-        record.sent_sha256 = match planned.mode {
-            ExecutionMode::Passthrough => record.request_sha256,
-            ExecutionMode::Mapped => Sha256::digest(&planned.body).into(),
-        };
+        record.sent_sha256 = planned.sha256.unwrap_or(record.request_sha256);
     }
 
     /// Something is sent to an upstream.

@@ -253,7 +253,10 @@ fn b24_no_budget_is_overspent_by_a_token() {
     assert!(used <= state.spent_tokens, "{told}");
     assert!(state.spent_tokens <= BUDGET, "{told}");
     assert!(state.spent <= MicroUsd::from_micros(BUDGET), "{told}");
-    assert!(asked < REQUESTS / 2 + 200, "the budget was never used up: {told}");
+    assert!(
+        asked < REQUESTS / 2 + 200,
+        "the budget was never used up: {told}"
+    );
     // Most of what was charged was used: what is reserved is not simply kept.
     assert!(used * 4 > state.spent_tokens, "{told}");
 }

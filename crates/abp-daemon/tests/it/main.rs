@@ -11,6 +11,8 @@ mod emulation;
 #[cfg(test)]
 mod ending;
 #[cfg(test)]
+mod fairness;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hostile;

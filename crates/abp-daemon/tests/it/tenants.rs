@@ -31,7 +31,7 @@ fn ask_as(lab: &Lab, key: &str, model: &str) -> Reply {
 }
 
 /// Sends a head, and of its body this much.
-fn begin(lab: &Lab, key: &str, framing: &str, part: &[u8]) -> TcpStream {
+pub(crate) fn begin(lab: &Lab, key: &str, framing: &str, part: &[u8]) -> TcpStream {
     let mut connection = lab.connect();
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
@@ -170,7 +170,7 @@ fn b3_unfinished_bodies_of_unknown_length_hold_a_bounded_part_of_memory() {
 }
 
 /// The memory of this process, in megabytes.
-fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let count = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
@@ -288,7 +288,7 @@ fn a_429_stays_a_429() {
     }
 }
 
-fn initialize(lab: &Lab, key: &str) -> Reply {
+pub(crate) fn initialize(lab: &Lab, key: &str) -> Reply {
     let params = json!({
         "protocolVersion": "2025-11-25",
         "capabilities": {},

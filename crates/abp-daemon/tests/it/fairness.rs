@@ -15,7 +15,7 @@ use crate::tenants::{begin, initialize, resident};
 const GOOD_KEYS: usize = 19;
 const MEASURED: Duration = Duration::from_millis(1_500);
 /// For a machine on which other tests run at the same time.
-const SLACK: Duration = Duration::from_millis(60);
+const SLACK: Duration = Duration::from_millis(30);
 const MEGABYTE: usize = 1 << 20;
 
 /// What the hostile key does, over and over.
@@ -144,19 +144,30 @@ fn check(hostilities: &[Hostility]) {
             ..key("limited")
         },
     );
-    let alone = p99(&lab, None);
     for hostility in hostilities {
-        let together = p99(&lab, Some(*hostility));
-        let told = format!("{hostility:?}: {together:?} after {alone:?}");
-        assert!(together <= alone * 2 + SLACK, "{told}");
+        measure(&lab, *hostility);
+    }
+}
+
+/// Compares with and without. Another program may take the processor during either, so it may take a few
+/// attempts to measure anything; a key that really slows others down does so in each.
+fn measure(lab: &Lab, hostility: Hostility) {
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let (alone, together) = (p99(lab, None), p99(lab, Some(hostility)));
+        told.push(format!("{together:?} after {alone:?}"));
         // The vendor of this test remembers every body, so large ones count twice here.
         let memory = resident();
         let most = match hostility {
             Hostility::LargeBodies => u64::MAX,
             _ => 150,
         };
-        assert!(memory < most, "{told}: {memory} MB");
+        assert!(memory < most, "{hostility:?}: {memory} MB");
+        if together <= alone * 2 + SLACK {
+            return;
+        }
     }
+    panic!("{hostility:?}: {told:?}");
 }
 
 /// G6: sessions, failures, floods and disconnects of one key.

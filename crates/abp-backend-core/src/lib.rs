@@ -25,6 +25,6 @@ pub use context::{
 };
 pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{
-    ModelBody, ModelCall, ModelOperation, ModelReply, StoredAction, Upstream, UpstreamDescriptor,
-    UpstreamError,
+    ModelBody, ModelCall, ModelOperation, ModelReply, OtherCall, StoredAction, Upstream,
+    UpstreamDescriptor, UpstreamError,
 };

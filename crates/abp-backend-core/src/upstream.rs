@@ -8,7 +8,7 @@ use abp_dialect::Dialect;
 use abp_error::{AbpError, ErrorCode};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::BoxFuture;
 
@@ -113,6 +113,20 @@ pub enum ModelOperation {
         /// What about it.
         action: StoredAction,
     },
+    /// Anything else that the vendor offers, as the caller sent it.
+    Other(OtherCall),
+}
+
+/// A request for something that is passed on without being understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherCall {
+    /// The method.
+    pub method: Method,
+    /// The address, in segments that need no escapes: below the version of the vendor's API, except for
+    /// Gemini, where the version is part of it.
+    pub path: String,
+    /// The type of the body, where there is one.
+    pub content_type: Option<HeaderValue>,
 }
 
 /// What can be asked about an answer that a vendor keeps.

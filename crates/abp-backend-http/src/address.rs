@@ -111,6 +111,15 @@ impl Address {
 
     fn push_path(&self, path: &mut String, call: &ModelCall) -> Result<Method, UpstreamError> {
         let unversioned = self.path.get(..self.unversioned).unwrap_or_default();
+        if let ModelOperation::Other(other) = &call.operation {
+            match call.dialect.family() {
+                WireFamily::Messages => path.extend([unversioned, "/v1"]),
+                WireFamily::GenerateContent => path.push_str(unversioned),
+                _ => path.push_str(&self.path),
+            }
+            path.push_str(&other.path);
+            return Ok(other.method.clone());
+        }
         match (call.dialect.family(), &call.operation) {
             (WireFamily::Chat, ModelOperation::Generate { .. }) => {
                 path.extend([self.path.as_str(), "/chat/completions"]);
@@ -171,6 +180,7 @@ fn push_response(path: &mut String, operation: &ModelOperation) -> Result<Method
                 }
             }
         }
+        ModelOperation::Other(_) => return Err(not_offered(Dialect::Codex)),
     })
 }
 

@@ -90,7 +90,13 @@ impl OwnHeaders {
     }
 
     /// Writes what of a caller's headers goes along, and what the vendor wants besides.
-    pub(crate) fn write(&self, head: &mut Vec<u8>, headers: &HeaderMap, dialect: Dialect) {
+    pub(crate) fn write(
+        &self,
+        head: &mut Vec<u8>,
+        headers: &HeaderMap,
+        dialect: Dialect,
+        content_type: Option<&HeaderValue>,
+    ) {
         let of_connection = named_in_connection(headers);
         for (name, value) in headers {
             let stays = HOP_BY_HOP.contains(name)
@@ -102,11 +108,9 @@ impl OwnHeaders {
             }
         }
         write_header(head, &HOST, &self.host);
-        write_header(
-            head,
-            &CONTENT_TYPE,
-            &HeaderValue::from_static("application/json"),
-        );
+        if let Some(content_type) = content_type {
+            write_header(head, &CONTENT_TYPE, content_type);
+        }
         write_header(
             head,
             &ACCEPT_ENCODING,

@@ -6,13 +6,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use abp_backend_core::{
-    BoxFuture, ModelBody, ModelCall, ModelReply, Upstream, UpstreamDescriptor, UpstreamError,
+    BoxFuture, ModelBody, ModelCall, ModelOperation, ModelReply, Upstream, UpstreamDescriptor,
+    UpstreamError,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_telemetry::redact;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use memchr::memmem;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -104,7 +105,15 @@ impl HttpUpstream {
             return Err(UpstreamError::NotConfigured(problem));
         }
         let (method, uri) = self.address.route(&call)?;
-        let headers = |head: &mut Vec<u8>| self.headers.write(head, &call.headers, call.dialect);
+        let json = HeaderValue::from_static("application/json");
+        let content_type = match &call.operation {
+            ModelOperation::Other(other) => other.content_type.as_ref(),
+            _ => Some(&json),
+        };
+        let headers = |head: &mut Vec<u8>| {
+            let (headers, dialect) = (&call.headers, call.dialect);
+            self.headers.write(head, headers, dialect, content_type);
+        };
         let head = write_head(&method, &uri, call.body.len(), headers);
         Ok(VendorRequest::new(head, call.body))
     }

@@ -108,6 +108,10 @@ fn reply(call: &ModelCall) -> Result<ModelReply, TranslateError> {
             Err(failure(IrErrorKind::NotFound, message).into())
         }
         (ModelOperation::CountTokens, _) => count_tokens(call),
+        (ModelOperation::Other(other), _) => {
+            let message = format!("the mock model has nothing at {}", other.path);
+            Err(failure(IrErrorKind::NotFound, message).into())
+        }
         (ModelOperation::Stored { id, .. }, _) => {
             let message = format!("the mock model keeps no answers, {id:?} neither");
             Err(failure(IrErrorKind::NotFound, message).into())

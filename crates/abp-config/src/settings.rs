@@ -201,6 +201,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "total_timeout_secs"], SECONDS),
     setting(&["upstreams", ANY, "max_answer_mb"], between(1, 4_096)),
     setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
+    setting(&["upstreams", ANY, "pass_through"], TEXTS),
     setting(&["upstreams", ANY, "fallback"], TEXTS),
     setting(&["mcp", "roots"], Kind::List(&Kind::Path)),
     setting(&["mcp", "emulate", "roots"], Kind::List(&Kind::Path)),

@@ -72,6 +72,11 @@ pub struct UpstreamConfig {
     #[serde(default = "default::max_concurrent")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_concurrent: u32,
+    /// The parts of its API that are passed on to it as they are, beside what is translated: `embeddings`,
+    /// `files`, `batches`, `images`, `audio`, `moderations` and so on, as the addresses name them, or `*`
+    /// for all. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pass_through: Vec<String>,
     /// Upstreams that are tried after it, in this order. Read by `abp serve`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,

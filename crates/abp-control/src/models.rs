@@ -110,6 +110,7 @@ fn rules(
         aliases: config.aliases.clone(),
         weight: config.weight,
         fallback: config.fallback.clone(),
+        pass_through: config.pass_through.clone(),
         prices: config
             .prices
             .as_ref()

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_backend_core::OtherCall;
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Admitted, Ask, Gateway, Refusal};
+use abp_gateway::{Admitted, Ask, Gateway, OtherAsk, Refusal};
 use abp_plan::OnLoss;
 use bytes::Bytes;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
@@ -20,7 +21,7 @@ use crate::auth::{Doorkeeper, split_query};
 use crate::body::{self, HttpReply, Outgoing};
 use crate::cors;
 use crate::extra::{BodyRule, ExtraCall, ExtraRoute};
-use crate::guard::{Allowed, check_body_kind};
+use crate::guard::{Allowed, check_body_coding, check_body_kind};
 use crate::pages;
 use crate::route::{Route, unversioned, without_slash};
 use crate::wire::Phase;
@@ -118,13 +119,11 @@ impl App {
                 self.admit(&asked, false)?;
                 Ok(pages::protocol(&self.extras).into())
             }
-            Route::NotServed(dialect, what) => {
-                self.admit(&asked, dialect == Dialect::Gemini)?;
-                Err(Refusal::new(
-                    ErrorCode::CapabilityUnsupported,
-                    format!("{what} cannot be translated and are not passed on"),
-                ))
-            }
+            Route::Other {
+                dialect,
+                part,
+                path,
+            } => Box::pin(self.other(dialect, part, path, asked)).await,
             Route::Models { vendor, name } => {
                 let vendor = pages::whose_models(vendor, &asked.parts.headers);
                 let admitted = self.admit(&asked, vendor == Dialect::Gemini)?;
@@ -177,6 +176,37 @@ impl App {
                 Ok(answer.into())
             }
         }
+    }
+
+    /// Passes on what is not translated.
+    async fn other(
+        &self,
+        dialect: Dialect,
+        part: &'static str,
+        path: String,
+        asked: Asked,
+    ) -> Result<HttpReply, Refusal> {
+        let dialect = of_client(dialect, &asked.parts.headers);
+        let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
+        refuse_other_upgrade(&asked.parts)?;
+        check_body_coding(&asked.parts)?;
+        let body = self
+            .read(asked.incoming, self.max_body, &mut admitted)
+            .await?;
+        let ask = OtherAsk {
+            admitted,
+            dialect,
+            part,
+            call: OtherCall {
+                method: asked.parts.method,
+                path,
+                content_type: asked.parts.headers.get(CONTENT_TYPE).cloned(),
+            },
+            query: asked.query,
+            headers: asked.parts.headers,
+            body,
+        };
+        Ok(self.gateway.pass_on(ask).await.into())
     }
 
     /// Answers at an address that the program added.
@@ -257,7 +287,7 @@ impl Route {
             Self::Vendor { dialect, .. } => Some(*dialect),
             Self::Stored { .. } => Some(Dialect::Codex),
             Self::Models { vendor, .. } => Some(pages::whose_models(*vendor, headers)),
-            Self::NotServed(dialect, _) => Some(*dialect),
+            Self::Other { dialect, .. } => Some(of_client(*dialect, headers)),
             Self::Translate
             | Self::Receipt(_)
             | Self::Protocol
@@ -269,6 +299,14 @@ impl Route {
             | Self::WrongMethod
             | Self::Nothing => None,
         }
+    }
+}
+
+/// Files and batches of Claude have the addresses of OpenAI's; what only its clients send tells them apart.
+fn of_client(dialect: Dialect, headers: &HeaderMap) -> Dialect {
+    match dialect {
+        Dialect::OpenAi if headers.contains_key("anthropic-version") => Dialect::Claude,
+        other => other,
     }
 }
 
@@ -288,6 +326,16 @@ fn refuse_upgrade(parts: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(ErrorCode::UpgradeRequired, message));
     }
     Ok(())
+}
+
+fn refuse_other_upgrade(parts: &Parts) -> Result<(), Refusal> {
+    match parts.headers.contains_key(UPGRADE) {
+        true => Err(Refusal::new(
+            ErrorCode::UpgradeRequired,
+            "there are no WebSockets here",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn on_loss(headers: &HeaderMap) -> Result<OnLoss, Refusal> {

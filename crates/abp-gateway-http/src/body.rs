@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use abp_error::ErrorCode;
-use abp_gateway::{Admitted, Answer, AnswerBody, AnswerStream, BrokenOff, Place, Refusal};
+use abp_gateway::{Admitted, Answer, AnswerBody, AnswerParts, BrokenOff, Place, Refusal};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
 use http::{HeaderMap, Response, StatusCode};
@@ -142,7 +142,7 @@ pub(crate) struct Outgoing {
 
 enum Content {
     Whole(Option<Bytes>),
-    Stream(Box<AnswerStream>),
+    Stream(AnswerParts),
     Live(mpsc::Receiver<Bytes>),
     Foreign(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
@@ -256,7 +256,7 @@ impl Body for Outgoing {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
-            Content::Stream(stream) => Pin::new(stream.as_mut())
+            Content::Stream(stream) => Pin::new(stream)
                 .poll_next(context)
                 .map(|part| part.map(|part| part.map(Frame::data))),
             Content::Live(parts) => parts

@@ -92,17 +92,21 @@ fn is_listed(list: &[String], name: &str) -> bool {
     list.iter().any(|listed| listed.eq_ignore_ascii_case(name))
 }
 
+/// Refuses a body that would have to be unpacked.
+pub(crate) fn check_body_coding(parts: &Parts) -> Result<(), Refusal> {
+    let codings = parts.headers.get_all(CONTENT_ENCODING);
+    if codings.iter().any(|coding| coding != "identity") {
+        let message = "compressed bodies are not taken";
+        return Err(Refusal::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    Ok(())
+}
+
 /// Refuses a body that is no plain JSON. A page of another origin cannot send such a body unasked.
 pub(crate) fn check_body_kind(parts: &Parts) -> Result<(), Refusal> {
+    check_body_coding(parts)?;
     let headers = &parts.headers;
     let refused = |message: &str| Refusal::new(ErrorCode::UnsupportedMediaType, message);
-    if headers
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .any(|coding| coding != "identity")
-    {
-        return Err(refused("compressed bodies are not taken"));
-    }
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());

@@ -148,7 +148,9 @@ pub(crate) fn protocol(extras: &[ExtraRoute]) -> Answer {
         "opt_in": { "x-abp-on-loss": "reject: nothing is sent where something would be lost; label: also what \
                                       the upstream cannot do at all is left out and labelled, instead of \
                                       being refused" },
-        "not_served": ["embeddings", "completions", "batches", "compaction", "websockets"],
+        "passed_on": "what else the vendors offer (embeddings, files, batches, images, audio, moderations, \
+                      compaction), byte for byte, to upstreams with pass_through",
+        "not_served": ["websockets"],
     });
     body::json_answer(StatusCode::OK, &page)
 }

@@ -24,8 +24,13 @@ pub(crate) enum Route {
         vendor: Option<Dialect>,
         name: Option<String>,
     },
-    /// Something of a vendor's API that cannot be translated and is not passed on.
-    NotServed(Dialect, &'static str),
+    /// A part of a vendor's API that is not translated, and passed on where the operator says so.
+    Other {
+        dialect: Dialect,
+        part: &'static str,
+        /// The address below the version of the vendor's API; with the version for Gemini.
+        path: String,
+    },
     /// A dry run of a translation.
     Translate,
     /// The receipt of an exchange.
@@ -42,8 +47,10 @@ pub(crate) enum Route {
 }
 
 /// Prefixes under which the vendors' addresses are also found.
-pub(crate) const PREFIXES: [(&str, Dialect); 4] = [
+pub(crate) const PREFIXES: [(&str, Dialect); 6] = [
     ("/openai", Dialect::OpenAi),
+    ("/kimi", Dialect::Kimi),
+    ("/copilot", Dialect::Copilot),
     ("/anthropic", Dialect::Claude),
     ("/genai", Dialect::Gemini),
     ("/gemini", Dialect::Gemini),
@@ -54,15 +61,59 @@ const POST: &[Method] = &[Method::POST];
 /// A GET is how a WebSocket begins; it is told that there is none.
 const POST_OR_UPGRADE: &[Method] = &[Method::POST, Method::GET];
 const GET_OR_DELETE: &[Method] = &[Method::GET, Method::HEAD, Method::DELETE];
-const ANY: &[Method] = &[Method::POST, Method::GET, Method::HEAD, Method::DELETE];
+const ANY: &[Method] = &[
+    Method::POST,
+    Method::GET,
+    Method::DELETE,
+    Method::PUT,
+    Method::PATCH,
+];
 
-/// What Gemini's models are asked for and nobody else's can be.
-const NOT_OF_GEMINI: [(&str, &str); 5] = [
+/// Parts of OpenAI's API by the first segment of their addresses. Copilot and Kimi have some of them.
+const OF_OPENAI: [&str; 18] = [
+    "assistants",
+    "audio",
+    "batches",
+    "completions",
+    "containers",
+    "conversations",
+    "embeddings",
+    "evals",
+    "files",
+    "fine_tuning",
+    "images",
+    "moderations",
+    "organization",
+    "realtime",
+    "threads",
+    "uploads",
+    "vector_stores",
+    "videos",
+];
+
+/// Parts of Claude's API by the first segment of their addresses.
+const OF_CLAUDE: [&str; 4] = ["complete", "files", "organizations", "skills"];
+
+/// Parts of Gemini's API by the first segment of their addresses.
+const OF_GEMINI: [&str; 7] = [
+    "batches",
+    "cachedContents",
+    "corpora",
+    "fileSearchStores",
+    "files",
+    "interactions",
+    "tunedModels",
+];
+
+/// Parts of Gemini's API by what a model is asked for.
+const OF_GEMINI_MODELS: [(&str, &str); 7] = [
     ("embedContent", "embeddings"),
     ("batchEmbedContents", "embeddings"),
-    ("asyncBatchEmbedContent", "embeddings"),
+    ("asyncBatchEmbedContent", "batches"),
     ("batchGenerateContent", "batches"),
+    ("generateImages", "images"),
     ("predict", "predictions"),
+    ("predictLongRunning", "videos"),
 ];
 
 impl Route {
@@ -93,10 +144,9 @@ impl Route {
         } else {
             prefix
         };
-        let path = unversioned(path);
-        let not_served = |dialect, what| (ANY, Self::NotServed(dialect, what));
+        let (whole, path) = (path, unversioned(path));
         Some(match path {
-            "/chat/completions" => (POST, vendor(Dialect::OpenAi)),
+            "/chat/completions" => (POST, vendor(of_chat(prefix))),
             "/responses" => (POST_OR_UPGRADE, vendor(Dialect::Codex)),
             "/responses/input_tokens" => (POST, count(Dialect::Codex)),
             "/messages" => (POST, vendor(Dialect::Claude)),
@@ -105,13 +155,6 @@ impl Route {
                 let (vendor, name) = (vendors, None);
                 (GET, Self::Models { vendor, name })
             }
-            "/embeddings" => not_served(Dialect::OpenAi, "embeddings"),
-            "/completions" => not_served(Dialect::OpenAi, "completions"),
-            "/responses/compact" => not_served(Dialect::Codex, "compaction"),
-            "/batches" => not_served(Dialect::OpenAi, "batches"),
-            "/messages/batches" => not_served(Dialect::Claude, "batches"),
-            _ if path.starts_with("/batches/") => not_served(Dialect::OpenAi, "batches"),
-            _ if path.starts_with("/messages/batches/") => not_served(Dialect::Claude, "batches"),
             "/translate" => (POST, Self::Translate),
             "/" => (GET, Self::Root),
             "/protocol" => (GET, Self::Protocol),
@@ -119,7 +162,10 @@ impl Route {
             "/metrics" => (GET, Self::Metrics),
             "/healthz" | "/health" | "/health/liveness" => (GET, Self::Health),
             "/readyz" | "/health/readiness" => (GET, Self::Ready),
-            _ => return Self::with_name(method, path, vendors),
+            _ => match other(whole, path, vendors) {
+                Some(other) => (ANY, other),
+                None => return Self::with_name(method, path, vendors),
+            },
         })
     }
 
@@ -129,11 +175,6 @@ impl Route {
         path: &str,
         vendor: Option<Dialect>,
     ) -> Option<(&'static [Method], Self)> {
-        if let Some((_, operation)) = path.rsplit_once(':')
-            && let Some((_, what)) = NOT_OF_GEMINI.iter().find(|(name, _)| *name == operation)
-        {
-            return Some((ANY, Self::NotServed(Dialect::Gemini, what)));
-        }
         if let Some((model, operation)) = gemini_call(path) {
             let route = Self::Vendor {
                 dialect: Dialect::Gemini,
@@ -166,6 +207,56 @@ impl Route {
         let id = decoded(id)?;
         Some((methods, Self::Stored { id, action }))
     }
+}
+
+/// The dialect of chat completions under a prefix.
+fn of_chat(prefix: Option<Dialect>) -> Dialect {
+    match prefix {
+        Some(Dialect::Kimi) => Dialect::Kimi,
+        Some(Dialect::Copilot) => Dialect::Copilot,
+        _ => Dialect::OpenAi,
+    }
+}
+
+/// A part of a vendor's API that is not translated. `whole` has the version, `path` has not.
+fn other(whole: &str, path: &str, vendor: Option<Dialect>) -> Option<Route> {
+    let uploads = whole.strip_prefix("/upload/v1beta/");
+    let first = uploads
+        .unwrap_or(path.strip_prefix('/')?)
+        .split('/')
+        .next()?;
+    let named = |parts: &[&'static str]| parts.iter().find(|part| **part == first).copied();
+    let operation = path.rsplit_once(':').map(|(_, operation)| operation);
+    let asked = OF_GEMINI_MODELS
+        .iter()
+        .find(|(name, _)| Some(*name) == operation);
+    let (dialect, part) = match (path, vendor) {
+        ("/responses/compact", _) => (Dialect::Codex, "compaction"),
+        _ if path == "/messages/batches" || path.starts_with("/messages/batches/") => {
+            (Dialect::Claude, "batches")
+        }
+        _ if asked.is_some() => (Dialect::Gemini, asked?.1),
+        _ if uploads.is_some() => (Dialect::Gemini, named(&OF_GEMINI)?),
+        (_, Some(Dialect::Gemini)) => (Dialect::Gemini, named(&OF_GEMINI)?),
+        (_, Some(Dialect::Claude)) => (Dialect::Claude, named(&OF_CLAUDE)?),
+        (_, vendor) => (of_chat(vendor), named(&OF_OPENAI)?),
+    };
+    let path = match dialect {
+        Dialect::Gemini if whole == path && uploads.is_none() => format!("/v1beta{path}"),
+        Dialect::Gemini => whole.to_owned(),
+        _ => path.to_owned(),
+    };
+    let is_plain = |segment: &str| {
+        let plain = |one: u8| one.is_ascii_alphanumeric() || b"-._~:@".contains(&one);
+        !segment.is_empty() && segment.bytes().all(plain) && !segment.bytes().all(|one| one == b'.')
+    };
+    // Whatever could lead elsewhere at a vendor is no part of its API.
+    let goes_on = path.strip_prefix('/')?.split('/').all(is_plain);
+    goes_on.then_some(Route::Other {
+        dialect,
+        part,
+        path,
+    })
 }
 
 /// The address without a slash at its end.
@@ -314,7 +405,11 @@ mod tests {
             vendor,
             name: name.map(str::to_owned),
         };
-        let not_served = Route::NotServed;
+        let other = |dialect, part, path: &str| Route::Other {
+            dialect,
+            part,
+            path: path.to_owned(),
+        };
         check([
             (
                 Method::GET,
@@ -373,23 +468,55 @@ mod tests {
             (
                 Method::POST,
                 "/v1/embeddings",
-                not_served(Dialect::OpenAi, "embeddings"),
+                other(Dialect::OpenAi, "embeddings", "/embeddings"),
             ),
             (
                 Method::GET,
-                "/v1/batches/batch_1",
-                not_served(Dialect::OpenAi, "batches"),
+                "/openai/v1/batches/batch_1",
+                other(Dialect::OpenAi, "batches", "/batches/batch_1"),
+            ),
+            (
+                Method::POST,
+                "/kimi/v1/files",
+                other(Dialect::Kimi, "files", "/files"),
             ),
             (
                 Method::GET,
                 "/v1/messages/batches/b",
-                not_served(Dialect::Claude, "batches"),
+                other(Dialect::Claude, "batches", "/messages/batches/b"),
+            ),
+            (
+                Method::GET,
+                "/anthropic/v1/files/f/content",
+                other(Dialect::Claude, "files", "/files/f/content"),
             ),
             (
                 Method::POST,
                 "/v1beta/models/x:embedContent",
-                not_served(Dialect::Gemini, "embeddings"),
+                other(
+                    Dialect::Gemini,
+                    "embeddings",
+                    "/v1beta/models/x:embedContent",
+                ),
             ),
+            (
+                Method::POST,
+                "/upload/v1beta/files",
+                other(Dialect::Gemini, "files", "/upload/v1beta/files"),
+            ),
+            (
+                Method::POST,
+                "/kimi/v1/chat/completions",
+                generate(Dialect::Kimi, false, None),
+            ),
+            (
+                Method::POST,
+                "/copilot/chat/completions",
+                generate(Dialect::Copilot, false, None),
+            ),
+            (Method::GET, "/v1/files/../models", Route::Nothing),
+            (Method::GET, "/v1/files/%2e%2e/models", Route::Nothing),
+            (Method::GET, "/v1/files//x", Route::Nothing),
             (Method::GET, "/etc/passwd", Route::Nothing),
             (Method::GET, "/v1/models/a%00b", Route::Nothing),
         ]);

@@ -7,11 +7,12 @@ use abp_backend_core::ModelOperation;
 use abp_dialect::Dialect;
 use abp_plan::{Asked, OnLoss};
 use bytes::Bytes;
+use futures_core::Stream;
 use http::{HeaderMap, StatusCode};
 
 use crate::Principal;
 use crate::admission::Admitted;
-use crate::stream::AnswerStream;
+use crate::stream::BrokenOff;
 
 /// A request, as its vendor's route received it.
 #[derive(Clone)]
@@ -75,12 +76,15 @@ pub struct Answer {
     pub body: AnswerBody,
 }
 
+/// The parts of an answer, as they come.
+pub type AnswerParts = Box<dyn Stream<Item = Result<Bytes, BrokenOff>> + Send + Unpin>;
+
 /// The body of an answer.
 pub enum AnswerBody {
     /// All of it.
     Whole(Bytes),
-    /// As it comes.
-    Stream(Box<AnswerStream>),
+    /// As it comes. Dropping it ends the exchange.
+    Stream(AnswerParts),
 }
 
 impl fmt::Debug for AnswerBody {

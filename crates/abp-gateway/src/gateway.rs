@@ -12,6 +12,7 @@ use abp_emulation::{EmulationConfig, EmulationEngine};
 use abp_error::{AbpError, ErrorCode};
 use abp_store::{BudgetState, ExchangeLog, Reservation, Reserved, Store};
 use abp_telemetry::{BreakerLevel, MetricsCollector, MetricsSummary};
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -316,7 +317,7 @@ impl Shared {
             place: ask.admitted.place(),
             record: self.log.admit().ok_or_else(overloaded)?,
         };
-        let received = received(&ask).await?;
+        let received = received(&ask.body).await?;
         let mut tally = Tally::new(self, ask.principal(), room, ask.dialect, received);
         let run_id = tally.run_id();
         match self.prepared(&mut ask, &mut tally).await {
@@ -501,16 +502,16 @@ impl Shared {
 }
 
 /// The body of a request, for its record.
-async fn received(ask: &Ask) -> Result<Received, AbpError> {
+pub(crate) async fn received(body: &Bytes) -> Result<Received, AbpError> {
     let hash = |body: &[u8]| Sha256::digest(body).into();
-    let sha256 = match is_large(&ask.body) {
-        false => hash(&ask.body),
+    let sha256 = match is_large(body) {
+        false => hash(body),
         true => {
-            let body = ask.body.clone();
+            let body = body.clone();
             apart(move || hash(&body)).await?
         }
     };
-    let bytes = ask.body.len() as u64;
+    let bytes = body.len() as u64;
     Ok(Received { sha256, bytes })
 }
 
@@ -543,7 +544,7 @@ async fn most(ask: &Ask, scan: &Scan, choices: &[Arc<Choice>]) -> Result<Most, A
 }
 
 /// The refusal of a request that may cost more than is left.
-fn no_room(most: Most, state: &BudgetState) -> Refusal {
+pub(crate) fn no_room(most: Most, state: &BudgetState) -> Refusal {
     let mut parts = Vec::new();
     if let Some(limit) = state.limit {
         let taken = (state.spent + state.reserved).micros();
@@ -589,7 +590,7 @@ fn is_streamed(ask: &Ask, sent: &Sent) -> bool {
     is_stream(headers) || as_array
 }
 
-fn overloaded() -> Refusal {
+pub(crate) fn overloaded() -> Refusal {
     let message = "there are as many records under way as are taken at once";
     Refusal::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
 }
@@ -599,6 +600,7 @@ fn operation_name(operation: &ModelOperation) -> &'static str {
         ModelOperation::Generate { .. } => GENERATE,
         ModelOperation::CountTokens => "count_tokens",
         ModelOperation::Stored { .. } => "stored",
+        ModelOperation::Other(_) => "other",
     }
 }
 

@@ -184,7 +184,14 @@ impl Keeper {
     }
 
     fn store(self, kept: KeptAnswer) {
-        let shared = self.shared;
+        self.shared.keep(kept);
+    }
+}
+
+impl Shared {
+    /// Keeps an answer, or where something is, for later requests of the same key.
+    pub(crate) fn keep(self: &Arc<Self>, kept: KeptAnswer) {
+        let shared = Arc::clone(self);
         let key = (kept.principal.clone(), kept.id.clone());
         shared.pending.answers().insert(key.clone(), kept.clone());
         let tasks = shared.tasks.clone();
@@ -195,9 +202,7 @@ impl Keeper {
             shared.pending.answers().remove(&key);
         });
     }
-}
 
-impl Shared {
     /// The reasoning that a request lacks and its upstream wants.
     pub(crate) async fn recovered(
         &self,

@@ -28,6 +28,8 @@ pub struct UpstreamRules {
     pub weight: u32,
     /// Upstreams to try after it.
     pub fallback: Vec<String>,
+    /// The parts of its API that are passed on as they are; `*` for all.
+    pub pass_through: Vec<String>,
     /// What its models cost.
     pub prices: Option<PriceTable>,
     /// How many requests it gets at once.
@@ -41,6 +43,7 @@ impl Default for UpstreamRules {
             aliases: BTreeMap::new(),
             weight: 1,
             fallback: Vec::new(),
+            pass_through: Vec::new(),
             prices: None,
             max_concurrent: 256,
         }
@@ -94,6 +97,19 @@ impl Member {
         }
         known.insert(model.to_owned(), (dialect, Arc::clone(&manifest)));
         manifest
+    }
+
+    /// What a model costs there, where that is known.
+    pub(crate) fn price(&self, model: &str) -> Option<ModelPrice> {
+        let prices = self.rules.prices.as_ref()?;
+        prices.get(Some(model)).copied()
+    }
+
+    /// Whether a part of its API is passed on to it.
+    pub(crate) fn passes(&self, dialect: Dialect, part: &str) -> bool {
+        let speaks = self.upstream.descriptor().dialects.contains(&dialect);
+        let mut listed = self.rules.pass_through.iter();
+        speaks && listed.any(|listed| listed == "*" || listed == part)
     }
 
     /// The vendor's name for a model, where the upstream serves it.
@@ -154,8 +170,7 @@ impl Choice {
 
     /// What the model costs there, where that is known.
     pub(crate) fn price(&self) -> Option<ModelPrice> {
-        let prices = self.member.rules.prices.as_ref()?;
-        prices.get(Some(&self.model)).copied()
+        self.member.price(&self.model)
     }
 
     /// The same for a request that names the vendor's model already.

@@ -56,6 +56,20 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
+    /// A request without an answer in tokens.
+    pub(crate) fn of_input() -> Self {
+        Self {
+            model: String::new(),
+            stream: false,
+            max_output: Some(0),
+            choices: 1,
+            session: None,
+            previous: None,
+            keep: false,
+            asks_usage: false,
+        }
+    }
+
     /// Reads what matters.
     pub(crate) fn of(
         dialect: Dialect,
@@ -90,7 +104,9 @@ impl Scan {
                 *stream
             }
             ModelOperation::Generate { .. } => flag(members.stream).unwrap_or(false),
-            ModelOperation::CountTokens | ModelOperation::Stored { .. } => false,
+            ModelOperation::CountTokens
+            | ModelOperation::Stored { .. }
+            | ModelOperation::Other(_) => false,
         };
         // Only what the caller's own vendor reads: anything else is no limit.
         let (max_output, choices) = match dialect.family() {

@@ -23,7 +23,7 @@ use crate::admission::Place;
 use crate::dispatch::Planned;
 use crate::gateway::{GENERATE, Shared};
 use crate::ledgers::Told;
-use crate::route::Choice;
+use crate::route::{Choice, Member};
 use crate::scan::Scan;
 use crate::spend::Most;
 
@@ -209,6 +209,18 @@ impl Tally {
         record.model_sent.clone_from(&choice.model);
         record.mode = planned.mode;
         record.sent_sha256 = planned.sha256.unwrap_or(record.request_sha256);
+    }
+
+    /// A request is passed on as it is, without being understood.
+    pub(crate) fn passed_to(&mut self, member: &Member, model: &str, dialect: Dialect) {
+        self.price = member.price(model);
+        self.in_flight = Some(self.shared.metrics.enter(member.name()));
+        let record = &mut self.record;
+        member.name().clone_into(&mut record.upstream);
+        dialect.as_str().clone_into(&mut record.upstream_dialect);
+        model.clone_into(&mut record.model_sent);
+        record.mode = ExecutionMode::Passthrough;
+        record.sent_sha256 = record.request_sha256;
     }
 
     /// Something is sent to an upstream.
@@ -420,8 +432,8 @@ impl Tally {
             .is_some_and(|status| (200..300).contains(&status));
         // A vendor whose answer nobody waited for has read the request all the same.
         let left = self.record.client_closed && self.heard.is_none();
-        let generates = self.record.operation == GENERATE;
-        self.sent && generates && (answers || left || self.unheard)
+        let pays = self.record.operation == GENERATE || self.is_reserved();
+        self.sent && pays && (answers || left || self.unheard)
     }
 
     fn is_counted(&self) -> bool {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use abp_gateway::{Answer, AnswerBody, AnswerStream};
+use abp_gateway::{Answer, AnswerBody, AnswerParts};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
 use http::Response;
@@ -77,7 +77,7 @@ pub(crate) struct RawReply {
 /// The bytes of an answer, from wherever they come. Dropping it ends the exchange.
 pub(crate) enum Body {
     Whole(Bytes),
-    Gateway(Box<AnswerStream>),
+    Gateway(AnswerParts),
     Http(Incoming),
 }
 

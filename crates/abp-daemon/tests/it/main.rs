@@ -25,6 +25,8 @@ mod limits;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod other;
+#[cfg(test)]
 mod passthrough;
 #[cfg(test)]
 mod routing;

@@ -190,6 +190,7 @@ impl App {
         let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
         refuse_other_upgrade(&asked.parts)?;
         check_body_coding(&asked.parts)?;
+        let on_loss = on_loss(&asked.parts.headers)?;
         let body = self
             .read(asked.incoming, self.max_body, &mut admitted)
             .await?;
@@ -205,6 +206,7 @@ impl App {
             query: asked.query,
             headers: asked.parts.headers,
             body,
+            on_loss,
         };
         Ok(self.gateway.pass_on(ask).await.into())
     }

@@ -243,6 +243,12 @@ impl Shared {
         Ok(recovered)
     }
 
+    /// An answer that was just written down may still be among those that wait for that.
+    pub(crate) fn forget_pending(&self, principal: &str, id: &str) {
+        let key = (principal.to_owned(), id.to_owned());
+        self.pending.answers().remove(&key);
+    }
+
     /// An answer that is kept for a caller.
     pub(crate) async fn kept_answer(
         &self,

@@ -1,6 +1,7 @@
 //! The rest of a vendor's API: passed on as it is, to an upstream of the dialect that the operator opened.
 //!
-//! Nothing is translated and nothing is understood but what limits need: which model is asked for, what a
+//! Embeddings are written anew where only an upstream of the other form has them (OpenAI's and Gemini's).
+//! Nothing else is translated, and nothing is understood but what limits need: which model is asked for, what a
 //! key made at the vendor (only that key may use it), and what an answer says it used. Such a request is
 //! sent once, since nobody knows whether it may be sent twice.
 
@@ -15,23 +16,26 @@ use abp_core::ir::IrUsage;
 use abp_dialect::Dialect;
 use abp_error::{AbpError, ErrorCode};
 use abp_json::{Kind, Limits, Tape, View};
+use abp_plan::OnLoss;
 use abp_store::{KeptAnswer, Reservation, Reserved};
+use abp_translate::{EmbeddingRequest, Options, translate_error};
 use bytes::Bytes;
 use futures_core::Stream;
-use http::header::CONTENT_DISPOSITION;
-use http::{HeaderMap, Method};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
 
 use crate::admission::{Admitted, full};
 use crate::ask::{Answer, AnswerBody};
 use crate::gateway::{Gateway, Shared, no_room, overloaded, received};
 use crate::health::{Asking, Ended};
+use crate::ledgers::REQUEST;
 use crate::pool::Share;
 use crate::route::Member;
 use crate::scan::Scan;
 use crate::spend::Most;
 use crate::stream::BrokenOff;
 use crate::tally::{Room, Tally, now};
-use crate::whole::{failure, is_json, tell};
+use crate::whole::{collect, failure, is_json, tell, vendor_error};
 use crate::{Principal, Refusal, headers};
 
 /// Parts of an API of which nothing stays at the vendor.
@@ -73,6 +77,25 @@ pub struct OtherAsk {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// What to do where something would be lost.
+    pub on_loss: OnLoss,
+}
+
+/// Where a request goes.
+struct Target {
+    member: Arc<Member>,
+    dialect: Dialect,
+    /// The vendor's name for the model; empty where there is none.
+    model: String,
+}
+
+/// An upstream that began to answer.
+struct Passed {
+    target: Target,
+    /// The request, where it was written in another form.
+    translated: Option<EmbeddingRequest>,
+    slot: Share,
+    reply: ModelReply,
 }
 
 /// What a body says that matters.
@@ -106,47 +129,84 @@ impl Shared {
         ask.part.clone_into(&mut tally.record.operation);
         let run_id = tally.run_id();
         match self.passed(&ask, &mut tally).await {
-            Ok((member, slot, reply)) => Ok(self.given_on(&ask, &member, slot, reply, tally)),
+            Ok(passed) => self.given_on(&ask, passed, tally).await,
             Err(problem) => {
                 tally.close(Outcome::Failed, Some(problem.error.code()));
-                Err(problem.of_run(run_id))
+                Err(problem)
             }
         }
+        .map_err(|problem| problem.of_run(run_id))
     }
 
     async fn passed(
         self: &Arc<Self>,
         ask: &OtherAsk,
         tally: &mut Tally,
-    ) -> Result<(Arc<Member>, Share, ModelReply), Refusal> {
+    ) -> Result<Passed, Refusal> {
         let principal = ask.admitted.principal();
         let said = Said::of(ask)?;
         allow(principal, ask, &said)?;
-        let member = self.member_for(ask, &said).await?;
-        let model = said.model.unwrap_or_default();
-        tally.record.model_asked.clone_from(&model);
+        let asked = said.model.clone().unwrap_or_default();
+        tally.record.model_asked.clone_from(&asked);
+        let (target, translated) = match self.target_for(ask, &said).await {
+            Ok(target) => (target, None),
+            Err(problem) => match self.embedder(ask, &asked) {
+                Some(target) => {
+                    let read = EmbeddingRequest::read(&ask.body, ask.dialect)?;
+                    if ask.on_loss == OnLoss::Reject {
+                        read.ledger().require_lossless()?;
+                    }
+                    (target, Some(read))
+                }
+                None => return Err(problem),
+            },
+        };
+        let member = &target.member;
         let slot = member.slots.take(principal, 1, None);
         let slot = slot.map_err(|problem| full(problem, "requests to the upstream"))?;
-        self.reserve_other(ask, &member, &model, tally).await?;
-        let asking = Asking {
-            key: principal.number,
-            model: &model,
+        self.reserve_other(ask, &target, tally).await?;
+        let call = match &translated {
+            Some(read) => embedding_call(ask, &target, read),
+            None => ModelCall {
+                dialect: ask.dialect,
+                operation: ModelOperation::Other(ask.call.clone()),
+                model: target.model.clone(),
+                query: ask.query.clone(),
+                headers: headers::forwarded(&ask.headers, true),
+                body: ask.body.clone(),
+            },
         };
-        let closed = member.health.allow(asking, Instant::now());
-        closed.map_err(|closed| {
-            let message = format!("upstream {} is left alone for a while", member.name());
+        let reply = self.send_other(ask, &target, call, tally).await?;
+        Ok(Passed {
+            target,
+            translated,
+            slot,
+            reply,
+        })
+    }
+
+    async fn send_other(
+        &self,
+        ask: &OtherAsk,
+        target: &Target,
+        call: ModelCall,
+        tally: &mut Tally,
+    ) -> Result<ModelReply, Refusal> {
+        let (member, name) = (&target.member, target.member.name());
+        let asking = Asking {
+            key: ask.admitted.principal().number,
+            model: &target.model,
+        };
+        let allowed = member.health.allow(asking, Instant::now());
+        allowed.map_err(|closed| {
+            let message = format!("upstream {name} is left alone for a while");
             Refusal::new(closed.code, message).retry_after(closed.rest)
         })?;
-        tally.passed_to(&member, &model, ask.dialect);
+        tally.passed_to(member, &target.model, target.dialect);
+        if target.dialect != ask.dialect {
+            tally.maps(&call.body);
+        }
         tally.sent();
-        let call = ModelCall {
-            dialect: ask.dialect,
-            operation: ModelOperation::Other(ask.call.clone()),
-            model: model.clone(),
-            query: ask.query.clone(),
-            headers: headers::forwarded(&ask.headers, true),
-            body: ask.body.clone(),
-        };
         let sent = member.upstream.send(call).await;
         let how = match &sent {
             Err(error) => Ended::NoAnswer(error),
@@ -159,16 +219,33 @@ impl Shared {
             if error.may_have_been_heard() {
                 tally.unheard();
             }
-            let name = member.name();
             AbpError::new(error.code(), format!("upstream {name}: {error}"))
         })?;
         tally.answered(reply.status.as_u16());
-        Ok((member, slot, reply))
+        Ok(reply)
+    }
+
+    /// An upstream of the other form of embeddings, where none has the caller's.
+    fn embedder(&self, ask: &OtherAsk, model: &str) -> Option<Target> {
+        let dialect = match (ask.part, ask.dialect) {
+            ("embeddings", Dialect::OpenAi) => Dialect::Gemini,
+            ("embeddings", Dialect::Gemini) => Dialect::OpenAi,
+            _ => return None,
+        };
+        let mut members = self.routes.members.iter();
+        members.find_map(|member| {
+            let model = member.serves(model)?;
+            member.passes(dialect, ask.part).then(|| Target {
+                member: Arc::clone(member),
+                dialect,
+                model: model.to_owned(),
+            })
+        })
     }
 
     /// The upstream for a request: the one that has what it is about, or else the first that is open for
     /// it, and serves its model where it names one.
-    async fn member_for(&self, ask: &OtherAsk, said: &Said) -> Result<Arc<Member>, Refusal> {
+    async fn target_for(&self, ask: &OtherAsk, said: &Said) -> Result<Target, Refusal> {
         let mut home = None;
         let principal = ask.admitted.principal();
         let addressed = addressed(ask);
@@ -194,7 +271,12 @@ impl Shared {
             let is_home = home.as_deref().is_none_or(|home| member.name() == home);
             member.passes(ask.dialect, ask.part) && serves && is_home
         });
-        found.cloned().ok_or_else(|| {
+        let found = found.map(|member| Target {
+            member: Arc::clone(member),
+            dialect: ask.dialect,
+            model: said.model.clone().unwrap_or_default(),
+        });
+        found.ok_or_else(|| {
             let (part, dialect) = (ask.part, ask.dialect);
             let message = match &said.model {
                 Some(model) => format!("no upstream passes {part} of {dialect} on for {model}"),
@@ -210,15 +292,14 @@ impl Shared {
     async fn reserve_other(
         &self,
         ask: &OtherAsk,
-        member: &Member,
-        model: &str,
+        target: &Target,
         tally: &mut Tally,
     ) -> Result<(), Refusal> {
         let principal = ask.admitted.principal();
         if !principal.has_budget() {
             return Ok(());
         }
-        let price = member.price(model);
+        let price = target.member.price(&target.model);
         if ask.part != "embeddings" || (principal.budget.is_some() && price.is_none()) {
             let message = format!("{} have no price, and the key a budget", ask.part);
             return Err(Refusal::new(ErrorCode::BudgetExceeded, message));
@@ -238,24 +319,45 @@ impl Shared {
         }
     }
 
-    fn given_on(
+    async fn given_on(
         self: &Arc<Self>,
         ask: &OtherAsk,
-        member: &Arc<Member>,
-        slot: Share,
-        reply: ModelReply,
-        tally: Box<Tally>,
-    ) -> Answer {
+        passed: Passed,
+        mut tally: Box<Tally>,
+    ) -> Result<Answer, Refusal> {
+        let Passed {
+            target,
+            translated,
+            slot,
+            reply,
+        } = passed;
         let status = reply.status;
+        if let Some(read) = translated {
+            let answer = embedded(ask, &target, &read, reply, &mut tally).await;
+            return match answer {
+                Ok(answer) if status.is_success() => {
+                    tally.close(Outcome::Complete, None);
+                    Ok(answer)
+                }
+                Ok(answer) => {
+                    tally.close(Outcome::Failed, Some(failure(status)));
+                    Ok(answer)
+                }
+                Err(error) => {
+                    tally.close(Outcome::Failed, Some(error.code()));
+                    Err(error.into())
+                }
+            };
+        }
         let mut headers = headers::returned(&reply.headers, false);
         if let Some(value) = reply.headers.get(CONTENT_DISPOSITION) {
             headers.insert(CONTENT_DISPOSITION, value.clone());
         }
-        tell(&tally, member.name(), &mut headers);
+        tell(&tally, target.member.name(), &mut headers);
         let stream = OtherStream {
             source: reply.body,
             shared: Arc::clone(self),
-            member: Arc::clone(member),
+            member: target.member,
             looked_into: (is_json(&reply.headers) && status.is_success()).then(Vec::new),
             makes: ask.call.method == Method::POST || addressed(ask).is_some(),
             is_embedding: ask.part == "embeddings",
@@ -266,11 +368,11 @@ impl Shared {
             tally: Some(tally),
             _slot: slot,
         };
-        Answer {
+        Ok(Answer {
             status,
             headers,
             body: AnswerBody::Stream(Box::new(stream)),
-        }
+        })
     }
 
     /// Notes that a key made something at a vendor.
@@ -288,6 +390,65 @@ impl Shared {
         };
         self.keep(kept);
     }
+}
+
+/// A request for embeddings in the form of its target.
+fn embedding_call(ask: &OtherAsk, target: &Target, read: &EmbeddingRequest) -> ModelCall {
+    let model = &target.model;
+    let path = match target.dialect {
+        Dialect::Gemini => format!("/v1beta/models/{model}:batchEmbedContents"),
+        _ => "/embeddings".to_owned(),
+    };
+    ModelCall {
+        dialect: target.dialect,
+        operation: ModelOperation::Other(OtherCall {
+            method: Method::POST,
+            path,
+            content_type: Some(HeaderValue::from_static("application/json")),
+        }),
+        model: model.clone(),
+        query: None,
+        headers: headers::forwarded(&ask.headers, false),
+        body: Bytes::from(read.write(target.dialect, model)),
+    }
+}
+
+/// A translated answer with embeddings, or the vendor's error in the caller's form.
+async fn embedded(
+    ask: &OtherAsk,
+    target: &Target,
+    read: &EmbeddingRequest,
+    reply: ModelReply,
+    tally: &mut Tally,
+) -> Result<Answer, AbpError> {
+    let (status, name) = (reply.status, target.member.name());
+    let mut headers = headers::returned(&reply.headers, true);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    tally.account(read.ledger().clone(), REQUEST);
+    let came = collect(name, reply.body).await?;
+    tally.translates();
+    tally.received(&came);
+    let body = if status.is_success() {
+        if let Ok(tape) = Tape::parse(&came, &Limits::default())
+            && let Some(usage) = input_usage(tape.root())
+        {
+            tally.used(&usage);
+        }
+        read.answer(&came, target.dialect, &tally.record.model_asked)?
+    } else {
+        let came = target.member.upstream.without_key(came);
+        let (from, to, code) = (target.dialect, ask.dialect, Some(status.as_u16()));
+        let done = translate_error(&came, from, to, code, &Options::default());
+        done.map_err(|_| vendor_error(name, status))?.output
+    };
+    let body = Bytes::from(body);
+    tell(tally, name, &mut headers);
+    tally.delivered(&body);
+    Ok(Answer {
+        status,
+        headers,
+        body: AnswerBody::Whole(body),
+    })
 }
 
 /// What a key may ask for at all.

@@ -55,6 +55,7 @@ impl Shared {
             StoredAction::Get => kept.answer,
             StoredAction::Delete => {
                 self.store.forget_answer(&principal.id, id).await?;
+                self.forget_pending(&principal.id, id);
                 deleted(id)
             }
             StoredAction::InputItems => list(id, &kept.input_items, query.as_deref())
@@ -107,6 +108,7 @@ impl Shared {
         let body = reply.body.collect(LONGEST).await.map_err(AbpError::from)?;
         if action == StoredAction::Delete && reply.status.is_success() {
             self.store.forget_answer(&principal.id, &kept.id).await?;
+            self.forget_pending(&principal.id, &kept.id);
         }
         let mut headers = headers::returned(&reply.headers, false);
         headers::insert(&mut headers, headers::BACKEND, &kept.upstream);

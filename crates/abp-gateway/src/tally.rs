@@ -223,6 +223,12 @@ impl Tally {
         record.sent_sha256 = record.request_sha256;
     }
 
+    /// What is passed on was written in another form.
+    pub(crate) fn maps(&mut self, body: &[u8]) {
+        self.record.mode = ExecutionMode::Mapped;
+        self.record.sent_sha256 = Sha256::digest(body).into();
+    }
+
     /// Something is sent to an upstream.
     pub(crate) fn sent(&mut self) {
         self.sent = true;

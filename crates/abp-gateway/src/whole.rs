@@ -235,7 +235,7 @@ impl Seen {
     }
 }
 
-async fn collect(upstream: &str, body: ModelBody) -> Result<Bytes, AbpError> {
+pub(crate) async fn collect(upstream: &str, body: ModelBody) -> Result<Bytes, AbpError> {
     let collected = body.collect(LONGEST).await;
     collected.map_err(|error| AbpError::new(error.code(), format!("upstream {upstream}: {error}")))
 }
@@ -288,7 +288,7 @@ fn unusable(upstream: &str, problem: &impl std::fmt::Display) -> AbpError {
 }
 
 /// An error whose body says nothing that can be read.
-fn vendor_error(upstream: &str, status: StatusCode) -> AbpError {
+pub(crate) fn vendor_error(upstream: &str, status: StatusCode) -> AbpError {
     AbpError::new(
         failure(status),
         format!("upstream {upstream} answers {status}"),

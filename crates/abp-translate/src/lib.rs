@@ -11,6 +11,7 @@ mod answer;
 mod bytes;
 mod check;
 mod codecs;
+mod embeddings;
 mod exchange;
 mod ledger;
 mod manifest;
@@ -30,6 +31,7 @@ pub use answer::map_response;
 pub use bytes::{ByteTranslator, translate_stream};
 pub use check::TextCheck;
 pub use codecs::codec;
+pub use embeddings::EmbeddingRequest;
 pub use exchange::restore_response;
 pub use ledger::{
     Action, FidelityLevel, KnownLedgers, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED,

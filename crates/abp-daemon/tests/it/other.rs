@@ -130,7 +130,7 @@ fn what_the_operator_did_not_open_is_refused() {
         ("GET /v1/files/%2e%2e/x", 404),
         ("GET /v1/secrets", 404),
         ("POST /anthropic/v1/messages/batches", 422),
-        ("POST /v1beta/models/x:embedContent", 422),
+        ("POST /v1beta/models/x:predict", 422),
     ] {
         let reply = send(&lab, crate::lab::KEY, line, JSON, EMBED.as_bytes());
         assert_eq!(reply.status, status, "{line}: {}", reply.text());
@@ -260,5 +260,72 @@ fn kimi_and_copilot_pass_under_their_prefixes() {
         // Under OpenAI's address the same vendor is asked in a translation.
         let reply = lab.post("/v1/chat/completions", body);
         assert_eq!(reply.header("x-abp-mode"), Some("mapped"), "{dialect}");
+    }
+}
+
+/// Embeddings reach an upstream of the other form, and their answers come back in the caller's.
+#[test]
+fn embeddings_are_translated_between_openai_and_gemini() {
+    let gemini =
+        r#"{"embeddings":[{"values":[0.5,-0.25]}],"usageMetadata":{"promptTokenCount":3}}"#;
+    let one = r#"{"content":{"parts":[{"text":"hi"}]},"taskType":"CLUSTERING"}"#;
+    let cases = [
+        (
+            Dialect::Gemini,
+            gemini,
+            "POST /v1/embeddings",
+            r#"{"model":"e","input":"hi"}"#,
+            "/v1beta/models/e:batchEmbedContents",
+            "lossless",
+            r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-0.25]}],"model":"e","usage":{"prompt_tokens":3,"total_tokens":3}}"#,
+        ),
+        (
+            Dialect::OpenAi,
+            EMBEDDED,
+            "POST /v1beta/models/e:embedContent",
+            one,
+            "/v1/embeddings",
+            "lossy;n=1",
+            r#"{"embedding":{"values":[0.1]},"usageMetadata":{"promptTokenCount":8}}"#,
+        ),
+    ];
+    for (dialect, answer, line, body, path, fidelity, expected) in cases {
+        let vendor = FakeVendor::start(Vendor::json(answer)).expect("a vendor");
+        let mut up = upstream(dialect, &vendor);
+        up.pass_through = vec!["embeddings".to_owned()];
+        let lab = Lab::start(&[("up", up)]);
+        let reply = send(&lab, crate::lab::KEY, line, JSON, body.as_bytes());
+        assert_eq!(
+            (reply.status, reply.text().as_str()),
+            (200, expected),
+            "{line}"
+        );
+        assert_eq!(reply.header("x-abp-mode"), Some("mapped"), "{line}");
+        assert_eq!(reply.header("x-abp-fidelity"), Some(fidelity), "{line}");
+        let sent = vendor.requests().remove(0);
+        assert_eq!(sent.path, path, "{line}");
+        let receipt = lab.receipt(&reply);
+        let exchange = &receipt["exchange"];
+        assert_eq!(exchange["sent_sha256"], sha256(&sent.body), "{exchange}");
+        assert_eq!(
+            exchange["delivered_sha256"],
+            sha256(&reply.body),
+            "{exchange}"
+        );
+        let lossy = fidelity != "lossless";
+        let ledger = exchange["ledger"].to_string();
+        assert_eq!(ledger.contains("embedding_task"), lossy, "{ledger}");
+        let strict = format!("{JSON}x-abp-on-loss: reject\r\n");
+        let rejected = send(&lab, crate::lab::KEY, line, &strict, body.as_bytes());
+        assert_eq!(
+            rejected.status == 200,
+            !lossy,
+            "{line}: {}",
+            rejected.text()
+        );
+        let tokens = br#"{"model":"e","input":[1,2]}"#;
+        if dialect == Dialect::Gemini {
+            assert_eq!(send(&lab, crate::lab::KEY, line, JSON, tokens).status, 400);
+        }
     }
 }

@@ -1,6 +1,6 @@
 """What every SDK is to do with every upstream, and what it should see.
 
-A job says what to do (`ask`, `use_tools`, `structured`, `count`, `store`, `models`), with which
+A job says what to do (`ask`, `use_tools`, `structured`, `count`, `store`, `models`, `embed`, `batch`), with which
 `model`, and whether the answer is to be streamed. What is said is `system`, `history`, `prompt` and
 `image`; the `settings` are max_tokens, temperature and stop, and `own` are settings that only the
 SDK's own vendor has. `tools` have a name, a description and
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from matrix import DIALECTS, Sdk, Upstream, sdks, upstreams
 from vendor.model import CACHED, INPUT, OUTPUT, SAMPLES
+from vendor.other import vector
 from vendor.server import RETRY_AFTER
 
 USUAL = {"max_tokens": 200}
@@ -93,6 +94,7 @@ def cases(sdk, upstream):
         yield "pause midway", job, answer(sdk, told(upstream, job))
     if upstream.is_native(sdk):
         yield from own_answers(sdk, upstream)
+    yield from others(sdk, upstream)
 
 
 def talks(sdk, upstream):
@@ -157,6 +159,18 @@ def own_answers(sdk, upstream):
     yield "wrong key", {**job, "key": "wrong"}, sdk.error(401, "key is not valid")
     yield "unknown model", {**job, "model": "nobodys"}, sdk.error(404, "nobodys")
     yield "models", {"do": "models"}, {"names": MODELS, "one": upstream.model}
+
+
+def others(sdk, upstream):
+    """What the vendors offer besides models that answer."""
+    embeds = sdk.name in ("openai chat", "google-genai", "@google/genai")
+    if embeds and upstream.dialect in ("openai", "gemini") and upstream.model == upstream.sent:
+        texts = ["Zürich 👋", "noon"]
+        yield "embeddings", {"do": "embed", "texts": texts}, {"vectors": [vector(t) for t in texts]}
+    if sdk.name == "openai chat" and upstream.is_native(sdk):
+        lines = "".join(f'{{"custom_id":"{n}","body":"ü"}}\n' for n in range(3))
+        expected = {"status": "completed", "output": lines.upper(), "deleted": True}
+        yield "files and batches", {"do": "batch", "lines": lines}, expected
 
 
 def told(upstream, job):

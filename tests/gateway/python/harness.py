@@ -43,6 +43,7 @@ def configuration(vendor, checks):
             api_key_env = "VENDOR_KEY"
             models = {json.dumps(models)}
             aliases = {{ {called} }}
+            pass_through = {json.dumps(["*"] if name == dialect else [])}
         """)
 
     for dialect in DIALECTS:

@@ -28,6 +28,11 @@ class GenerateContent {
     };
   }
 
+  async embed({ model, texts }) {
+    const { embeddings } = await this.client.models.embedContent({ model, contents: texts });
+    return { vectors: embeddings.map(({ values }) => values) };
+  }
+
   async send(request, stream) {
     if (!stream) return [await this.client.models.generateContent(request)];
     const pieces = [];

@@ -29,6 +29,27 @@ class Chat extends Client {
     return { model, messages, max_completion_tokens, ...others, ...own };
   }
 
+  async embed({ model, texts }) {
+    const { data } = await this.client.embeddings.create({ model, input: texts });
+    return { vectors: data.map(({ embedding }) => embedding) };
+  }
+
+  // Uploads a file, has it worked on, and reads what came of it.
+  async batch({ lines }) {
+    const { files, batches } = this.client;
+    const file = await OpenAI.toFile(Buffer.from(lines), 'lines.jsonl');
+    const sent = await files.create({ file, purpose: 'batch' });
+    const begun = await batches.create({
+      input_file_id: sent.id,
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+    });
+    const done = await batches.retrieve(begun.id);
+    const output = await (await files.content(done.output_file_id)).text();
+    const { deleted } = await files.delete(sent.id);
+    return { status: done.status, output, deleted };
+  }
+
   send(request, stream) {
     const { completions } = this.client.chat;
     if (!stream) return completions.create(request);

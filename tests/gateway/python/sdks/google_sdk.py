@@ -34,6 +34,10 @@ class GenerateContent:
         contents = [*history, types.Content(role="user", parts=parts)]
         return {"model": job["model"], "contents": contents, "config": config}
 
+    def embed(self, job):
+        found = self.client.models.embed_content(model=job["model"], contents=job["texts"])
+        return {"vectors": [one.values for one in found.embeddings]}
+
     def send(self, request, stream):
         if not stream:
             return [self.client.models.generate_content(**request)]

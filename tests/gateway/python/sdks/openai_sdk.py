@@ -28,6 +28,21 @@ class Chat:
         messages = [*system, *history, {"role": "user", "content": content}]
         return {"model": job["model"], "messages": messages, **settings, **job.get("own", {})}
 
+    def embed(self, job):
+        found = self.client.embeddings.create(model=job["model"], input=job["texts"])
+        return {"vectors": [one.embedding for one in found.data]}
+
+    def batch(self, job):
+        """Uploads a file, has it worked on, and reads what came of it."""
+        files, batches = self.client.files, self.client.batches
+        sent = files.create(file=("lines.jsonl", job["lines"].encode()), purpose="batch")
+        begun = batches.create(
+            input_file_id=sent.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        done = batches.retrieve(begun.id)
+        output = files.content(done.output_file_id).read().decode()
+        return {"status": done.status, "output": output, "deleted": files.delete(sent.id).deleted}
+
     def send(self, request, stream):
         if not stream:
             raw = self.client.chat.completions.with_raw_response.create(**request)

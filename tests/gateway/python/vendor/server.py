@@ -9,7 +9,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from . import chat, gemini, messages, responses, strict
+from . import chat, gemini, messages, other, responses, strict
 from .model import INPUT, Refused, answer
 
 KEY = "the-vendors-own-key"
@@ -36,6 +36,7 @@ class QuietServer(ThreadingHTTPServer):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.kept = responses.Kept()
+        self.files = other.Files()
         self.numbers = itertools.count(1)
 
     def handle_error(self, request, client_address):
@@ -50,7 +51,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/openai/v1/files":
+            upload = lambda: self.server.files.upload(self.headers["content-type"], raw)
+            return self.tell(chat, upload)
+        body = json.loads(raw)
         path, _, query = self.path.partition("?")
         kept = self.server.kept
         match path.split("/")[1:]:
@@ -61,6 +66,10 @@ class Handler(BaseHTTPRequestHandler):
             case ["openai", "v1", "responses", "input_tokens"]:
                 count = {"object": "response.input_tokens", "input_tokens": INPUT}
                 self.count(responses, lambda: responses.hear(body, kept, "count"), count)
+            case ["openai", "v1", "embeddings"]:
+                self.tell(chat, lambda: other.openai_embeddings(body))
+            case ["openai", "v1", "batches"]:
+                self.tell(chat, lambda: self.server.files.batch(body))
             case ["claude", "v1", "messages"]:
                 version = self.headers["anthropic-version"]
                 self.generate(messages, lambda: messages.hear(body, version))
@@ -70,6 +79,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.count(messages, hear, {"input_tokens": INPUT})
             case ["gemini", "v1" | "v1beta", "models", call]:
                 model, _, operation = unquote(call).rpartition(":")
+                if operation == "batchEmbedContents":
+                    return self.tell(gemini, lambda: other.gemini_embeddings(body))
                 if operation == "countTokens":
                     hear = lambda: strict.check("gemini", "count", body)
                     return self.count(gemini, hear, {"totalTokens": INPUT})
@@ -81,9 +92,20 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(404, {"error": {"message": f"no {path} here"}})
 
     def do_GET(self):
+        files = self.server.files
+        match self.path.split("/")[1:]:
+            case ["openai", "v1", "files", id, "content"]:
+                return self.tell(chat, lambda: files.files[id])
+            case ["openai", "v1", "batches", id]:
+                return self.tell(chat, lambda: files.batches[id])
         self.stored(lambda items, kept: kept)
 
     def do_DELETE(self):
+        files = self.server.files.files
+        match self.path.split("/")[1:]:
+            case ["openai", "v1", "files", id]:
+                gone = lambda: {"id": id, "object": "file", "deleted": files.pop(id) is not None}
+                return self.tell(chat, gone)
         self.stored(lambda _, kept: {"id": kept["id"], "object": "response", "deleted": True})
 
     def stored(self, say):
@@ -130,6 +152,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send(200, whole)
 
+    def tell(self, dialect, say):
+        """Whatever needs no model."""
+        try:
+            self.check_key(dialect)
+        except Refused as refused:
+            return self.refuse(dialect, refused)
+        self.send(200, say())
+
     def count(self, dialect, hear, count):
         try:
             self.check_key(dialect)
@@ -144,9 +174,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send(status, dialect.error(status, refused.message), later)
 
     def send(self, status, document, headers={}):
-        body = json.dumps(document, ensure_ascii=False).encode()
+        is_file = isinstance(document, bytes)
+        body = document if is_file else json.dumps(document, ensure_ascii=False).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        kind = "application/octet-stream" if is_file else "application/json"
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         for name, value in headers.items():
             self.send_header(name, value)

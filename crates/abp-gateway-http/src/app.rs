@@ -7,7 +7,7 @@ use std::time::Duration;
 use abp_backend_core::OtherCall;
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Admitted, Ask, Gateway, OtherAsk, Refusal};
+use abp_gateway::{Admission, Ask, Gateway, OtherAsk, Refusal};
 use abp_plan::OnLoss;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
@@ -245,7 +245,7 @@ impl App {
         &self,
         incoming: Incoming,
         limit: usize,
-        admitted: &mut Admitted,
+        admitted: &mut Admission,
     ) -> Result<Bytes, Refusal> {
         body::read(incoming, limit, self.body_deadline, admitted).await
     }
@@ -265,7 +265,7 @@ impl App {
     }
 
     /// Finds out who asks, and lets the request in within the limits of the key.
-    fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Admitted, Refusal> {
+    fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
         let key = asked.query_key.as_deref().filter(|_| takes_query_key);
         let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
         let principal = self.door.admit(keys, headers, key, asked.peer)?;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use abp_error::ErrorCode;
-use abp_gateway::{Admitted, Answer, AnswerBody, AnswerParts, BrokenOff, Place, Refusal};
+use abp_gateway::{Admission, Answer, AnswerBody, AnswerParts, BrokenOff, Refusal, RequestPlace};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream as _;
 use http::{HeaderMap, Response, StatusCode};
@@ -24,7 +24,7 @@ pub(crate) async fn read(
     body: Incoming,
     limit: usize,
     deadline: Duration,
-    admitted: &mut Admitted,
+    admitted: &mut Admission,
 ) -> Result<Bytes, Refusal> {
     let too_large = || {
         let message = format!("the body is longer than {limit} bytes");
@@ -137,7 +137,7 @@ pub(crate) struct Outgoing {
     content: Content,
     phase: Arc<Phase>,
     /// Given back when nothing of the response is left to send.
-    _place: Option<Place>,
+    _place: Option<RequestPlace>,
 }
 
 enum Content {
@@ -152,7 +152,7 @@ pub struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     content: Content,
-    place: Option<Place>,
+    place: Option<RequestPlace>,
 }
 
 impl std::fmt::Debug for HttpReply {
@@ -203,7 +203,7 @@ impl HttpReply {
     }
 
     /// The same, with the place that its request has until the last byte is sent.
-    pub(crate) fn holding(mut self, place: Option<Place>) -> Self {
+    pub(crate) fn holding(mut self, place: Option<RequestPlace>) -> Self {
         self.place = place;
         self
     }

@@ -18,7 +18,7 @@ const STEP: u64 = 64 << 10;
 
 /// A request that was let in. There is no other way to ask a gateway for anything.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct Admission {
     principal: Arc<Principal>,
     /// Until the exchange takes it over, which may outlast the request's body.
     place: Mutex<Option<Share>>,
@@ -27,7 +27,7 @@ pub struct Admitted {
 
 /// The place of a request among all requests, given back when it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct RequestPlace {
     _share: Share,
 }
 
@@ -47,13 +47,13 @@ impl Pools {
     }
 
     /// Lets a request in.
-    pub(crate) fn admit(&self, principal: &Arc<Principal>) -> Result<Admitted, Refusal> {
+    pub(crate) fn admit(&self, principal: &Arc<Principal>) -> Result<Admission, Refusal> {
         principal.count_request(Instant::now())?;
         let place = self.places.take(principal, 1, principal.max_concurrent);
         let place = place.map_err(|problem| full(problem, "requests"))?;
         let body = self.bodies.take(principal, 0, None);
         let body = body.map_err(|problem| full(problem, "bytes of request bodies"))?;
-        Ok(Admitted {
+        Ok(Admission {
             principal: Arc::clone(principal),
             place: Mutex::new(Some(place)),
             body,
@@ -61,7 +61,7 @@ impl Pools {
     }
 }
 
-impl Admitted {
+impl Admission {
     /// The caller.
     #[must_use]
     pub fn principal(&self) -> &Arc<Principal> {
@@ -87,9 +87,9 @@ impl Admitted {
 
     /// The place, for an answer that outlasts the request.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<RequestPlace> {
         let share = lock(&self.place).take();
-        share.map(|share| Place { _share: share })
+        share.map(|share| RequestPlace { _share: share })
     }
 }
 

@@ -11,14 +11,14 @@ use futures_core::Stream;
 use http::{HeaderMap, StatusCode};
 
 use crate::Principal;
-use crate::admission::Admitted;
+use crate::admission::Admission;
 use crate::stream::BrokenOff;
 
 /// A request, as its vendor's route received it.
 #[derive(Clone)]
 pub struct Ask {
     /// The caller, and what its request took to be let in.
-    pub admitted: Arc<Admitted>,
+    pub admitted: Arc<Admission>,
     /// The dialect of the route.
     pub dialect: Dialect,
     /// What the route is for. Whether an answer is streamed is read from the body where the dialect

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::admission::{Admitted, Pools};
+use crate::admission::{Admission, Pools};
 use crate::apart::{apart, is_large};
 use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
@@ -196,7 +196,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Refuses where the key has used up its rate or its places, and where everything is taken.
-    pub fn admit(&self, principal: &Arc<Principal>) -> Result<Admitted, Refusal> {
+    pub fn admit(&self, principal: &Arc<Principal>) -> Result<Admission, Refusal> {
         self.shared.pools.admit(principal)
     }
 
@@ -356,7 +356,7 @@ impl Shared {
             choices = limited.map(Arc::new).collect();
         }
         if ask.principal().has_budget() && scan.stream && !scan.asks_usage {
-            let counted = choices.iter().map(|choice| choice.counted());
+            let counted = choices.iter().map(Choice::counted);
             choices = counted.collect();
         }
         tally.limited(&scan);

@@ -24,7 +24,7 @@ use futures_core::Stream;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
 
-use crate::admission::{Admitted, full};
+use crate::admission::{Admission, full};
 use crate::ask::{Answer, AnswerBody};
 use crate::gateway::{Gateway, Shared, no_room, overloaded, received};
 use crate::health::{Asking, Ended};
@@ -64,7 +64,7 @@ const LOOKED_INTO: usize = 1 << 20;
 #[derive(Debug)]
 pub struct OtherAsk {
     /// The caller, and what its request took to be let in.
-    pub admitted: Admitted,
+    pub admitted: Admission,
     /// The vendor.
     pub dialect: Dialect,
     /// The part of its API, by name.

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::ask::{Answer, AnswerBody};
 use crate::gateway::{Gateway, Shared};
 use crate::listing::list;
-use crate::{Admitted, Principal, Refusal, headers};
+use crate::{Admission, Principal, Refusal, headers};
 
 /// The longest that a vendor may say about an answer it keeps.
 const LONGEST: usize = 64 << 20;
@@ -23,7 +23,7 @@ impl Gateway {
     /// What a caller wants to know of, or do with, an answer that is kept.
     pub async fn stored(
         &self,
-        admitted: &Admitted,
+        admitted: &Admission,
         id: &str,
         action: StoredAction,
         query: Option<String>,

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::Principal;
-use crate::admission::Place;
+use crate::admission::RequestPlace;
 use crate::dispatch::Planned;
 use crate::gateway::{GENERATE, Shared};
 use crate::ledgers::Told;
@@ -33,7 +33,7 @@ pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 /// The room that an exchange takes until it ends.
 pub(crate) struct Room {
     /// Among all requests.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<RequestPlace>,
     /// For its record.
     pub(crate) record: ExchangePermit,
 }

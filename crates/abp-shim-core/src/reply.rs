@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 
 use abp_gateway::{Answer, AnswerBody, AnswerParts};
 use bytes::{Bytes, BytesMut};
-use futures_core::Stream as _;
 use http::Response;
 use http_body::Body as _;
 use hyper::body::Incoming;

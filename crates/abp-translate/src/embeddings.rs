@@ -120,12 +120,12 @@ impl EmbeddingRequest {
             _ => ("data", "embedding"),
         };
         let vectors = root.get(list).filter(|list| list.kind() == Kind::Array);
-        let vectors = vectors.ok_or_else(|| broken(format!("/{list} is missing")))?;
+        let vectors = vectors.ok_or_else(|| broken(&format!("/{list} is missing")))?;
         let vectors: Option<Vec<_>> = vectors.items().map(|one| one.get(values)).collect();
-        let vectors = vectors.ok_or_else(|| broken(format!("a vector has no {values}")))?;
+        let vectors = vectors.ok_or_else(|| broken(&format!("a vector has no {values}")))?;
         if vectors.len() != self.texts.len() {
             let counts = (vectors.len(), self.texts.len());
-            return Err(broken(format!(
+            return Err(broken(&format!(
                 "{} vectors for {} texts",
                 counts.0, counts.1
             )));
@@ -218,7 +218,7 @@ fn packed(vector: View<'_>) -> Result<String, AbpError> {
     let mut bytes = Vec::new();
     for number in vector.items() {
         let number = number.as_f64();
-        let number = number.ok_or_else(|| broken("a vector holds no numbers".to_owned()))?;
+        let number = number.ok_or_else(|| broken("a vector holds no numbers"))?;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the vendors' own vectors are 32-bit floats"
@@ -406,7 +406,7 @@ fn invalid(problem: String) -> AbpError {
     AbpError::new(ErrorCode::ValidationFailed, problem)
 }
 
-fn broken(problem: String) -> AbpError {
+fn broken(problem: &str) -> AbpError {
     let message = format!("the answer cannot be translated: {problem}");
     AbpError::new(ErrorCode::BackendBrokenAnswer, message)
 }

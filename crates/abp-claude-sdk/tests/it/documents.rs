@@ -13,6 +13,7 @@ const PROFILE: TargetProfile = TargetProfile {
     wire_version: None,
     plain_text_only: false,
     max_output: None,
+    stream_usage: false,
 };
 
 /// What a change of the representation does to the document.

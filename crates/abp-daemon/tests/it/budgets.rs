@@ -67,7 +67,7 @@ impl Counting {
         let tells = random.below(4) != 0;
         if body["stream"] == true {
             let asked = body["stream_options"]["include_usage"] == true;
-            return stream(&mut random, (tells && asked).then_some(usage));
+            return stream(&mut random, (tells && asked).then_some(&usage));
         }
         let mut answer = json!({
             "id": "c", "object": "chat.completion", "created": 1, "model": "m",
@@ -92,7 +92,7 @@ impl Counting {
     }
 }
 
-fn stream(random: &mut Random, usage: Option<Value>) -> Vendor {
+fn stream(random: &mut Random, usage: Option<&Value>) -> Vendor {
     let chunk = |choices: Value, usage: Option<&Value>| {
         let mut chunk = json!({
             "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
@@ -106,7 +106,7 @@ fn stream(random: &mut Random, usage: Option<Value>) -> Vendor {
     let word = json!([{ "index": 0, "delta": { "content": "word " }, "finish_reason": null }]);
     let stop = json!([{ "index": 0, "delta": {}, "finish_reason": "stop" }]);
     let mut text = chunk(word, None).repeat(30) + &chunk(stop, None);
-    if let Some(usage) = &usage {
+    if let Some(usage) = usage {
         text += &chunk(json!([]), Some(usage));
     }
     text += "data: [DONE]\n\n";

@@ -65,7 +65,9 @@ fn the_lines_of_the_readme_are_answered_in_all_four_families() {
 #[test]
 fn keys_and_budgets_survive_a_kill() {
     let desk = Desk::new();
-    let (id, key) = create(&desk, &["--token-budget", "4000"]);
+    // Room for the long answer, and then for the short one but not for the one in between: each is reserved
+    // with 1,024 tokens and its bytes besides.
+    let (id, key) = create(&desk, &["--token-budget", "6000"]);
     let body = json!({
         "model": "mock", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}],
     });

@@ -231,6 +231,6 @@ impl SystemLayout {
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let in_home = Some(parent) == home;
         let shared = SHARED.iter().any(|shared| path == Path::new(shared));
-        !holds_home && !shared && !(in_home && is_hidden)
+        !(holds_home || shared || (in_home && is_hidden))
     }
 }

@@ -1,18 +1,13 @@
 //! Paths in launch documents: as the bytes they are, because a path need not be text.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::PathBuf;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::plan::MountKind;
-
 /// One path.
 pub(crate) mod path {
-    use super::*;
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
 
-    pub(crate) fn serialize<S: Serializer>(path: &PathBuf, to: S) -> Result<S::Ok, S::Error> {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         path.as_os_str().serialize(to)
     }
 
@@ -23,7 +18,10 @@ pub(crate) mod path {
 
 /// A list of paths.
 pub(crate) mod paths {
-    use super::*;
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
 
     pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(paths.iter().map(|path| path.as_os_str()))
@@ -39,7 +37,13 @@ pub(crate) mod paths {
 
 /// Mounts by path, as a list of pairs.
 pub(crate) mod mounts {
-    use super::*;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::plan::MountKind;
 
     pub(crate) fn serialize<S: Serializer>(
         mounts: &BTreeMap<PathBuf, MountKind>,

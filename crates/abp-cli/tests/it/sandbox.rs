@@ -267,6 +267,9 @@ fn a_program_of_the_command_line_is_confined() {
     );
 }
 
+/// The name and the content of a file.
+type File = (&'static str, &'static str);
+
 /// Builds and tests of ordinary projects run inside, with the network off.
 #[test]
 fn projects_can_be_tested_inside() {
@@ -291,7 +294,7 @@ fn projects_can_be_tested_inside() {
         ),
     ];
     let python = [("test_small.py", "def test_adds():\n    assert 1 + 1 == 2\n")];
-    let projects: [(&[(&str, &str)], &[&str]); 3] = [
+    let projects: [(&[File], &[&str]); 3] = [
         (&cargo, &["cargo", "test", "--offline"]),
         (&node, &["npm", "test"]),
         (&python, &["python3", "-m", "pytest", "-q"]),

@@ -42,6 +42,7 @@ impl Candidate {
                 name: name.to_owned(),
                 manifest: Some(CapabilityManifest::new()),
                 holders,
+                mounts: false,
                 measures_usage: true,
                 priority,
                 is_demonstration: false,

@@ -7,6 +7,7 @@ mod json;
 mod mcp;
 mod present;
 mod run;
+mod run_start;
 mod sidecar;
 mod staging;
 mod store;
@@ -47,6 +48,10 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "run",
         run: run::run,
+    },
+    Bench {
+        name: "run-start",
+        run: run_start::run,
     },
     Bench {
         name: "sidecar",

@@ -446,8 +446,9 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  abp doctor --json\n  \
-abp doctor --apparmor-profile | sudo tee /etc/apparmor.d/abp")]
+#[command(
+    after_help = "Examples:\n  abp doctor --json\n  abp doctor --apparmor-profile > abp.profile"
+)]
 pub(crate) struct DoctorArgs {
     /// Print the AppArmor profile that lets abp make sandboxes where AppArmor restricts user namespaces.
     #[arg(long)]

@@ -44,7 +44,7 @@ const tasks = {
   },
   async speak_for_host(ctx) {
     const kinds = ['run_started', 'run_completed', 'permission_requested'];
-    for (const kind of [...kinds, 'permission_resolved', 'adapted']) {
+    for (const kind of [...kinds, 'permission_resolved', 'adapted', 'network_connection']) {
       try {
         await ctx.emit(kind, { message: 'x' });
         await ctx.emit('warning', { message: `${kind} was sent` });

@@ -22,7 +22,7 @@ use crate::output::say;
 use crate::workspace::root;
 
 /// As first argument: be the sidecar that is measured.
-const ROLE: &str = "__bench-sidecar";
+pub(super) const ROLE: &str = "__bench-sidecar";
 const EVENTS: u64 = 1_000_000;
 const ROUNDS: usize = 3;
 const STARTS: usize = 41;

@@ -21,8 +21,8 @@ pub(crate) enum SandboxCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  abp sandbox run -- bash\n  \
-abp sandbox run --network crates.io --network static.crates.io -- cargo fetch\n  \
-abp sandbox run --policy policy.json --read-only ~/models -- python3 train.py\n\n\
+abp sandbox run --policy policy.json -- ls -la\n  \
+abp sandbox run --network api.example.com --read-only /opt --env TOKEN -- env\n\n\
 The exit status is the program's. Connections that were refused are listed at the end.")]
 pub(crate) struct SandboxRunArgs {
     #[command(flatten)]

@@ -280,6 +280,8 @@ fn every_example_of_every_help_runs() {
         "discard",
         "import",
         "validate",
+        "sandbox run",
+        "sandbox explain",
         "sidecar check",
         "sidecar init",
         "schema",

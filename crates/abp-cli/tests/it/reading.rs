@@ -28,7 +28,8 @@ fn reading_commands_create_nothing() {
         &["sidecar", "check", "--", "true"],
     ];
     let commands = [
-        (&["receipt", "key"][..], 2),
+        (&["sandbox", "explain"][..], 0),
+        (&["receipt", "key"], 2),
         (&["receipt", "key", "--rotate"], 2),
         (&["runs", "list"], 0),
         (&["runs", "list", "--undecided"], 0),

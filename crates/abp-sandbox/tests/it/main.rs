@@ -1,3 +1,4 @@
 //! Real programs in real sandboxes.
 
+#[cfg(test)]
 mod sandbox;

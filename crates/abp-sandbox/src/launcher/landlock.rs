@@ -1,16 +1,19 @@
 //! Landlock: the second layer over the file system, and the only one where there are no namespaces.
 //!
 //! It grants and never denies beneath a grant, so a protected path inside the workspace is not its matter.
-//! It covers neither UDP nor looking at the attributes of a file.
+//! It covers neither UDP nor the attributes of a file; [`SandboxPlan::gaps`] lists what it leaves open.
 
 use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, LandlockStatus, NetPort,
-    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _,
-    RulesetError, RulesetStatus, Scope,
+    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope,
 };
+use rustix::fs::{CWD, FileType, fstat};
+use rustix::io::Errno;
 
+use super::root::{DEVICES, open_path};
 use crate::plan::{Engine, MountKind, Network, SandboxPlan};
 
 /// The newest version whose rights we know; older kernels have fewer.
@@ -79,32 +82,61 @@ fn restricts_ports(plan: &SandboxPlan) -> bool {
     plan.engine() == Engine::Landlock && plan.network() != Network::Open
 }
 
-fn grant(mut ruleset: RulesetCreated, plan: &SandboxPlan) -> Result<RulesetCreated, String> {
-    let own_root = plan.engine() == Engine::Namespaces;
-    if own_root {
-        // Everything there is meant to be read.
-        ruleset = add(ruleset, Path::new("/"), AccessFs::from_read(VERSION))?;
+fn grant(ruleset: RulesetCreated, plan: &SandboxPlan) -> Result<RulesetCreated, String> {
+    match plan.engine() {
+        Engine::Namespaces => grant_own_root(ruleset, plan),
+        Engine::Landlock => grant_machine(ruleset, plan),
     }
+}
+
+/// In a root of its own, everything is meant to be read.
+fn grant_own_root(ruleset: RulesetCreated, plan: &SandboxPlan) -> Result<RulesetCreated, String> {
+    let mut ruleset = add(ruleset, Path::new("/"), AccessFs::from_read(VERSION))?;
     for (target, kind) in plan.mounts() {
-        let access = match kind {
-            MountKind::ReadOnly(_) | MountKind::File(_) | MountKind::Concealed(_) => {
-                AccessFs::from_read(VERSION)
-            }
+        match kind {
             MountKind::Writable(_)
             | MountKind::Temporary(_)
             | MountKind::Devices
-            | MountKind::Processes => AccessFs::from_all(VERSION),
-            MountKind::Link(_) => continue,
-        };
-        // Landlock alone has no root of its own: what a plan makes there is the machine's.
-        let is_machines = matches!(
-            kind,
-            MountKind::File(_) | MountKind::Temporary(_) | MountKind::Concealed(_)
-        );
-        if !own_root && is_machines {
-            continue;
+            | MountKind::Processes => {
+                ruleset = add(ruleset, target, AccessFs::from_all(VERSION))?;
+            }
+            MountKind::ReadOnly(_)
+            | MountKind::File(_)
+            | MountKind::Concealed(_)
+            | MountKind::Link(_) => {}
         }
-        ruleset = add(ruleset, target, access)?;
+    }
+    Ok(ruleset)
+}
+
+/// On the file system as it is: the machine's devices, processes and temporary files are there too, and not
+/// for the program. User id 0 could write to the disks and to the settings of the kernel.
+fn grant_machine(
+    mut ruleset: RulesetCreated,
+    plan: &SandboxPlan,
+) -> Result<RulesetCreated, String> {
+    for (target, kind) in plan.mounts() {
+        ruleset = match kind {
+            MountKind::ReadOnly(_) | MountKind::Processes => {
+                add(ruleset, target, AccessFs::from_read(VERSION))?
+            }
+            MountKind::Writable(_) => add(ruleset, target, AccessFs::from_all(VERSION))?,
+            MountKind::Devices => grant_devices(ruleset, target)?,
+            MountKind::Temporary(_)
+            | MountKind::File(_)
+            | MountKind::Concealed(_)
+            | MountKind::Link(_) => ruleset,
+        };
+    }
+    Ok(ruleset)
+}
+
+fn grant_devices(mut ruleset: RulesetCreated, directory: &Path) -> Result<RulesetCreated, String> {
+    for name in DEVICES {
+        let path = directory.join(name);
+        if path.exists() {
+            ruleset = add(ruleset, &path, AccessFs::from_all(VERSION))?;
+        }
     }
     Ok(ruleset)
 }
@@ -115,11 +147,12 @@ fn add(
     access: landlock::BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, String> {
     let cannot = |error: &dyn std::fmt::Display| format!("Landlock: {}: {error}", path.display());
-    let opened = PathFd::new(path).map_err(|error| cannot(&error))?;
-    let access = if path.is_dir() {
-        access
-    } else {
-        access & AccessFs::from_file(VERSION)
+    // A link that took the place of a path since it was planned would open another one.
+    let opened = open_path(CWD, path).map_err(|error: Errno| cannot(&error))?;
+    let known = fstat(&opened).map_err(|error| cannot(&error))?;
+    let access = match FileType::from_raw_mode(known.st_mode) {
+        FileType::Directory => access,
+        _ => access & AccessFs::from_file(VERSION),
     };
     let rule = PathBeneath::new(opened, access);
     ruleset.add_rule(rule).map_err(|error| cannot(&error))

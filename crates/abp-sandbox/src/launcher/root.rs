@@ -34,7 +34,7 @@ const BASE: &str = "/usr";
 /// The size of the file system that holds links, mount points and made files.
 const SKELETON_BYTES: &str = "4m";
 /// Devices that lead to nothing of the machine.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
     ("/proc/self/fd/0", "stdin"),
@@ -43,12 +43,17 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "ptmx"),
 ];
 /// Files of `/proc` that change the whole machine; user id 0 may write them without any capability.
-const MACHINE_WIDE: [&str; 5] = [
+const MACHINE_WIDE: [&str; 10] = [
     "proc/sys",
     "proc/sysrq-trigger",
     "proc/irq",
     "proc/bus",
     "proc/fs",
+    "proc/acpi",
+    "proc/dynamic_debug",
+    "proc/latency_stats",
+    "proc/mtrr",
+    "proc/scsi",
 ];
 /// Files of `/proc` that tell about the whole machine's memory and keys.
 const TELLING: [&str; 4] = [
@@ -313,7 +318,7 @@ fn restrict_mounts(plan: &SandboxPlan) -> Result<(), String> {
             flags |= MountFlags::RDONLY;
         }
         // Devices are used through their mounts; nothing else has any.
-        if !mount.point.starts_with("/dev") {
+        if !mount.point.starts_with("/dev") || mount.point == Path::new("/dev/shm") {
             flags |= MountFlags::NODEV;
         }
         if mount.has_option("noexec") {
@@ -399,7 +404,7 @@ fn attach(tree: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
 }
 
 /// Opens a path in which nothing is a link.
-fn open_path(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_path(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(directory, path, flags, Mode::empty(), resolve)

@@ -30,6 +30,7 @@ const DENIED: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_mount_setattr,
     // Namespaces; `clone` is judged by its flags.
     libc::SYS_unshare,
@@ -66,6 +67,7 @@ const DENIED: &[i64] = &[
     libc::SYS_syslog,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
@@ -75,6 +77,30 @@ const DENIED: &[i64] = &[
     libc::SYS_vhangup,
     libc::SYS_lookup_dcookie,
     libc::SYS_nfsservctl,
+];
+/// `open_tree_attr`, a call of Linux 6.15, with the same number on every architecture.
+const OPEN_TREE_ATTR: i64 = 467;
+/// Calls that lead to other programs of the machine where there is no IPC namespace.
+const DENIED_ON_MACHINE: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+/// Calls that send, with the argument that has their flags.
+const SENDING: [(i64, u8); 3] = [
+    (libc::SYS_sendto, 3),
+    (libc::SYS_sendmsg, 2),
+    (libc::SYS_sendmmsg, 3),
 ];
 /// Calls that only x86-64 has.
 #[cfg(target_arch = "x86_64")]
@@ -121,31 +147,45 @@ const SOCK_PACKET: i32 = 10;
 /// The part of a socket's type that is not a flag.
 const TYPE_MASK: u64 = 0xf;
 
+/// The part of the machine that a program shares with others, which its filter depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Surroundings {
+    /// None: it is in namespaces of its own.
+    Own,
+    /// Everything, the network included.
+    Machine,
+    /// Everything, and the ports that Landlock grants. Landlock judges `connect` of TCP sockets and nothing
+    /// else, so other protocols, and connections that begin with data, are the filter's matter.
+    MachinePorts,
+}
+
 /// Applies both filters to this process and everything it will start.
 ///
 /// # Errors
 /// Fails where the kernel refuses a filter.
 pub(super) fn restrict(plan: &SandboxPlan) -> Result<(), String> {
-    // Without a network namespace, connections are restricted by Landlock, which knows only TCP.
-    let only_tcp = plan.engine() == Engine::Landlock && plan.network() != Network::Open;
-    apply(only_tcp)
+    apply(match (plan.engine(), plan.network()) {
+        (Engine::Namespaces, _) => Surroundings::Own,
+        (Engine::Landlock, Network::Open) => Surroundings::Machine,
+        (Engine::Landlock, Network::Closed | Network::Proxied(_)) => Surroundings::MachinePorts,
+    })
 }
 
 /// Tries the filters on this process, which has to end afterwards.
 pub(super) fn probe() -> Result<(), String> {
-    apply(false)
+    apply(Surroundings::MachinePorts)
 }
 
-fn apply(only_tcp: bool) -> Result<(), String> {
+fn apply(surroundings: Surroundings) -> Result<(), String> {
     let cannot = |error: &dyn std::fmt::Display| format!("seccomp: {error}");
-    let filters = filters(only_tcp).map_err(|error| cannot(&error))?;
+    let filters = filters(surroundings).map_err(|error| cannot(&error))?;
     for filter in filters {
         apply_filter(&filter).map_err(|error| cannot(&error))?;
     }
     Ok(())
 }
 
-fn filters(only_tcp: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+fn filters(surroundings: Surroundings) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     let build = |rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32| {
         let answer = SeccompAction::Errno(errno.unsigned_abs());
@@ -153,12 +193,14 @@ fn filters(only_tcp: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError>
     };
     let unseen = with_x32([(libc::SYS_clone3, Vec::new())]);
     Ok([
-        build(denied(only_tcp)?, libc::EPERM)?,
+        build(denied(surroundings)?, libc::EPERM)?,
         build(unseen, libc::ENOSYS)?,
     ])
 }
 
-fn denied(only_tcp: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+fn denied(
+    surroundings: Surroundings,
+) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let always = DENIED.iter().chain(DENIED_HERE);
     let mut rules: Vec<(i64, Vec<SeccompRule>)> =
         always.map(|number| (*number, Vec::new())).collect();
@@ -167,9 +209,12 @@ fn denied(only_tcp: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler
     rules.push((libc::SYS_clone, any(makes_namespace)?));
     let types_in = TYPING.map(|request| when(1, SeccompCmpOp::Eq, request));
     rules.push((libc::SYS_ioctl, any(types_in)?));
-    rules.push((libc::SYS_socket, sockets(only_tcp)?));
-    let other_pairs = FAMILIES.map(|family| when(0, SeccompCmpOp::Ne, number(family)));
-    rules.push((libc::SYS_socketpair, vec![all(other_pairs)?]));
+    rules.push((libc::SYS_socket, sockets(surroundings)?));
+    rules.push((libc::SYS_socketpair, socket_pairs(surroundings)?));
+    match surroundings {
+        Surroundings::Own => {}
+        Surroundings::Machine | Surroundings::MachinePorts => rules.extend(machine_rules()?),
+    }
     let mut rules = with_x32(rules);
     if cfg!(target_arch = "x86_64") {
         rules.extend(X32_ONLY.map(|number| (number | X32, Vec::new())));
@@ -177,10 +222,47 @@ fn denied(only_tcp: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler
     Ok(rules)
 }
 
-/// Unknown families, raw sockets, and netlink beyond routes.
-fn sockets(only_tcp: bool) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let family = |family: i32| when(0, SeccompCmpOp::Eq, number(family));
-    let kind = |kind: i32| when(1, SeccompCmpOp::MaskedEq(TYPE_MASK), number(kind));
+/// Other processes of the user, and connections that begin with data.
+fn machine_rules() -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler::BackendError> {
+    let mut rules: Vec<_> = DENIED_ON_MACHINE
+        .iter()
+        .map(|number| (*number, Vec::new()))
+        .collect();
+    let others = when(0, SeccompCmpOp::Ne, 0);
+    rules.push((libc::SYS_prlimit64, vec![all([others])?]));
+    let with_data = number(libc::MSG_FASTOPEN);
+    for (call, flags) in SENDING {
+        let connects = when(flags, SeccompCmpOp::MaskedEq(with_data), with_data);
+        rules.push((call, vec![all([connects])?]));
+    }
+    Ok(rules)
+}
+
+/// Unknown families. Where services of the machine can be seen, also pairs that can send to others than
+/// each other.
+fn socket_pairs(surroundings: Surroundings) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let mut rules = vec![all(
+        FAMILIES.map(|family| when(0, SeccompCmpOp::Ne, number(family)))
+    )?];
+    if surroundings != Surroundings::Own {
+        for loose in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+            rules.push(all([family(libc::AF_UNIX), kind(loose)])?);
+        }
+    }
+    Ok(rules)
+}
+
+fn family(family: i32) -> Condition {
+    when(0, SeccompCmpOp::Eq, number(family))
+}
+
+fn kind(kind: i32) -> Condition {
+    when(1, SeccompCmpOp::MaskedEq(TYPE_MASK), number(kind))
+}
+
+/// Unknown families, raw sockets, and netlink beyond routes. Where services of the machine can be seen,
+/// also local sockets: their addresses are paths, which neither this filter nor Landlock judges.
+fn sockets(surroundings: Surroundings) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let mut rules = vec![
         all(FAMILIES.map(|family| when(0, SeccompCmpOp::Ne, number(family))))?,
         all([
@@ -192,16 +274,19 @@ fn sockets(only_tcp: bool) -> Result<Vec<SeccompRule>, seccompiler::BackendError
         for raw in [libc::SOCK_RAW, SOCK_PACKET, libc::SOCK_DCCP, libc::SOCK_RDM] {
             rules.push(all([family(internet), kind(raw)])?);
         }
-        if only_tcp {
+        if surroundings == Surroundings::MachinePorts {
+            for other in [libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
+                rules.push(all([family(internet), kind(other)])?);
+            }
             rules.push(all([
                 family(internet),
-                when(
-                    1,
-                    SeccompCmpOp::MaskedEq(TYPE_MASK),
-                    number(libc::SOCK_DGRAM),
-                ),
+                when(2, SeccompCmpOp::Ne, 0),
+                when(2, SeccompCmpOp::Ne, number(libc::IPPROTO_TCP)),
             ])?);
         }
+    }
+    if surroundings != Surroundings::Own {
+        rules.push(all([family(libc::AF_UNIX)])?);
     }
     Ok(rules)
 }

@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,18 @@ use crate::wire;
 pub const PROXY_PORT: u16 = 3128;
 /// The default size of each private directory in memory, in bytes.
 const DEFAULT_SCRATCH: u64 = 1 << 30;
+/// What Landlock and seccomp alone do not hold; the escape battery tries each.
+const LANDLOCK_GAPS: [&str; 5] = [
+    "protected and hidden paths of the workspace can be read and written",
+    "attributes of every file of the user: can be looked at, mode, owner and times can be changed",
+    "names, arguments and states of the machine's processes can be listed, and the user's keys",
+    "TCP ports that the kernel chooses can be listened on",
+    "the size of the directory for temporary files is not bounded",
+];
+/// Directories that hold the running system, or files of every program of it.
+const MACHINES: [&str; 8] = [
+    "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var/tmp",
+];
 /// The most mounts of a plan. The kernel takes more, but each of them costs time at every start.
 const MAX_MOUNTS: usize = 1024;
 
@@ -162,6 +174,12 @@ pub enum SandboxError {
         /// The reason.
         reason: String,
     },
+    /// A path may lead somewhere else than it says.
+    #[error("{} cannot be part of a sandbox: it is not an absolute path without `..`", path.display())]
+    Unclear {
+        /// The path.
+        path: PathBuf,
+    },
     /// There are too many paths.
     #[error("{count} paths need mounts of their own, more than {MAX_MOUNTS}")]
     TooMany {
@@ -174,14 +192,15 @@ impl SandboxPlan {
     /// Plans a sandbox.
     ///
     /// # Errors
-    /// Refuses an engine that the kernel does not offer, and a workspace that holds the home directory or
-    /// the system.
+    /// Refuses an engine that the kernel does not offer, a workspace that holds the home directory or the
+    /// system, and paths that are relative or have `..` in them.
     pub fn new(
         request: &SandboxRequest,
         system: &SystemLayout,
         kernel: &KernelFeatures,
     ) -> Result<Self, SandboxError> {
         let engine = kernel.choose(request.engine)?;
+        check_paths(request)?;
         check_workspace(&request.workspace, system)?;
         let scratch = request.scratch_bytes.unwrap_or(DEFAULT_SCRATCH);
         let mut mounts = system_mounts(system);
@@ -191,14 +210,18 @@ impl SandboxPlan {
         if let Some(home) = &system.home {
             mounts.insert(home.clone(), MountKind::Temporary(scratch));
         }
-        for path in system.toolchains.iter().chain(&request.read_only) {
+        let workspace = request.workspace.clone();
+        let is_inside = |path: &&PathBuf| path.starts_with(&workspace) && **path != workspace;
+        let lent = system.toolchains.iter().chain(&request.read_only);
+        for path in lent.filter(|path| !is_inside(path)) {
             if !is_lent(&mounts, path) {
                 mounts.insert(path.clone(), MountKind::ReadOnly(path.clone()));
             }
         }
-        let workspace = request.workspace.clone();
         mounts.insert(workspace.clone(), MountKind::Writable(workspace.clone()));
-        for path in &request.protected {
+        // In the workspace, what is only lent has to be held like what is protected.
+        let lent_inside = request.read_only.iter().filter(is_inside);
+        for path in request.protected.iter().chain(lent_inside) {
             let kind = MountKind::ReadOnly(path.clone());
             insert_inside(&mut mounts, &workspace, path, kind)?;
         }
@@ -255,6 +278,15 @@ impl SandboxPlan {
         layers
     }
 
+    /// What the engine leaves to a program that tries; nothing but the plan's own mounts with namespaces.
+    #[must_use]
+    pub const fn gaps(&self) -> &'static [&'static str] {
+        match self.engine {
+            Engine::Namespaces => &[],
+            Engine::Landlock => &LANDLOCK_GAPS,
+        }
+    }
+
     /// The mechanism.
     #[must_use]
     pub const fn engine(&self) -> Engine {
@@ -304,7 +336,7 @@ impl Engine {
 }
 
 impl fmt::Display for SandboxPlan {
-    /// One line for each path, then the network.
+    /// One line for each path, then the network, then the gaps.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "engine   {}", self.engine.as_str())?;
         for (target, kind) in &self.mounts {
@@ -329,7 +361,9 @@ impl fmt::Display for SandboxPlan {
             Network::Proxied(_) => "through the egress proxy",
             Network::Open => "as the machine",
         };
-        writeln!(f, "network  {network}")
+        writeln!(f, "network  {network}")?;
+        let mut gaps = self.gaps().iter();
+        gaps.try_for_each(|gap| writeln!(f, "open     {gap}"))
     }
 }
 
@@ -397,9 +431,6 @@ fn check_workspace(workspace: &Path, system: &SystemLayout) -> Result<(), Sandbo
             reason,
         })
     };
-    if !workspace.is_absolute() {
-        return refuse("is not an absolute path");
-    }
     if workspace.parent().is_none() {
         return refuse("is the root of the file system");
     }
@@ -408,11 +439,34 @@ fn check_workspace(workspace: &Path, system: &SystemLayout) -> Result<(), Sandbo
         return refuse("holds the home directory, with its keys and credentials");
     }
     let is_system = |path: &PathBuf| workspace.starts_with(path) || path.starts_with(workspace);
-    let own = ["/dev", "/proc", "/sys"].map(PathBuf::from);
-    if system.directories.iter().chain(&own).any(is_system) {
+    if system.directories.iter().any(is_system) {
         return refuse("is part of the system");
     }
+    for path in MACHINES.map(Path::new) {
+        // Stages may lie among temporary files, each in a directory of its own.
+        let is_temporary = path.ends_with("tmp");
+        if path.starts_with(workspace) || (workspace.starts_with(path) && !is_temporary) {
+            return refuse("is part of the system");
+        }
+    }
     Ok(())
+}
+
+fn check_paths(request: &SandboxRequest) -> Result<(), SandboxError> {
+    let single = [Some(&request.workspace), request.scratch_dir.as_ref()];
+    let lists = [&request.protected, &request.concealed, &request.read_only];
+    let mut paths = single
+        .into_iter()
+        .flatten()
+        .chain(lists.into_iter().flatten());
+    let is_clear = |path: &Path| {
+        let mut components = path.components();
+        path.is_absolute() && !components.any(|part| part == Component::ParentDir)
+    };
+    match paths.find(|path| !is_clear(path)) {
+        Some(path) => Err(SandboxError::Unclear { path: path.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Gives a path of the workspace a mount of its own, and every directory between the two as well: a mount

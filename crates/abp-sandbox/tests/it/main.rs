@@ -1,4 +1,7 @@
 //! Real programs in real sandboxes.
 
-#[cfg(test)]
+mod cves;
+mod escapes;
+mod limits;
 mod sandbox;
+mod support;

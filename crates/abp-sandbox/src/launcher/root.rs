@@ -405,7 +405,8 @@ fn attach(tree: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
 
 /// Opens a path in which nothing is a link.
 pub(super) fn open_path(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // With `NOFOLLOW`, a link at the end of the path would be opened itself instead of being refused.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(directory, path, flags, Mode::empty(), resolve)
 }

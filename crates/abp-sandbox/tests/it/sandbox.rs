@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use abp_sandbox::Exit;
+use abp_sandbox::{EngineChoice, Exit, SandboxRequest};
 
-use crate::support::{lacks_namespaces, request, run};
+use crate::support::{kernel, lacks_namespaces, request, run};
 
 #[tokio::test]
 async fn a_program_sees_the_system_its_workspace_and_nothing_else() {
@@ -34,4 +34,31 @@ async fn a_program_sees_the_system_its_workspace_and_nothing_else() {
     ] {
         assert!(seen.contains(&present), "{present} is missing");
     }
+}
+
+/// What ordinary programs need is there under Landlock alone, too.
+#[tokio::test]
+async fn a_program_can_work_under_landlock_alone() {
+    let kernel = kernel();
+    if let Err(reason) = kernel.landlock.map(drop).and(kernel.seccomp) {
+        return abp_testkit::skip("work under Landlock", &reason);
+    }
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    let [workspace, scratch] = ["work", "scratch"].map(|name| place.join(name));
+    for directory in [&workspace, &scratch] {
+        fs::create_dir(directory).unwrap();
+    }
+    let request = SandboxRequest {
+        engine: EngineChoice::Landlock,
+        scratch_dir: Some(scratch.clone()),
+        ..request(&workspace)
+    };
+    let script = "set -e; mkdir d; echo 1 > d/a; mv d/a b; cp b c; ln b e; rm e; cat c; \
+                  echo 2 > \"$TMPDIR/t\"; cat \"$TMPDIR/t\"; echo \"$HOME\"; ls / >/dev/null 2>&1 || echo no root; \
+                  head -c 2 /dev/zero | wc -c; echo x > /dev/null; (sleep 0.01 & wait); [ -r /proc/self/stat ]";
+    let (exit, output, errors) = run(&request, script).await.unwrap();
+    assert_eq!(exit, Exit::Code(0), "{errors}");
+    let expected = format!("1\n2\n{}\nno root\n2\n", scratch.display());
+    assert_eq!(output, expected);
 }

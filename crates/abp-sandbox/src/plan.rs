@@ -221,12 +221,13 @@ impl SandboxPlan {
         mounts.insert(workspace.clone(), MountKind::Writable(workspace.clone()));
         // In the workspace, what is only lent has to be held like what is protected.
         let lent_inside = request.read_only.iter().filter(is_inside);
-        for path in request.protected.iter().chain(lent_inside) {
-            let kind = MountKind::ReadOnly(path.clone());
-            insert_inside(&mut mounts, &workspace, path, kind)?;
-        }
-        for path in &request.concealed {
-            let kind = MountKind::Concealed(path.clone());
+        let read_only = request.protected.iter().chain(lent_inside);
+        let read_only = read_only.map(|path| (path, MountKind::ReadOnly(path.clone())));
+        let concealed = request.concealed.iter();
+        let concealed = concealed.map(|path| (path, MountKind::Concealed(path.clone())));
+        // In this order: a path that is both is concealed.
+        let held: BTreeMap<&PathBuf, MountKind> = read_only.chain(concealed).collect();
+        for (path, kind) in held {
             insert_inside(&mut mounts, &workspace, path, kind)?;
         }
         if mounts.len() > MAX_MOUNTS {
@@ -472,6 +473,9 @@ fn check_paths(request: &SandboxRequest) -> Result<(), SandboxError> {
 /// Gives a path of the workspace a mount of its own, and every directory between the two as well: a mount
 /// point cannot be renamed, but the directory around it could, and with it the protected path would move
 /// away and another one could take its name.
+///
+/// Paths come in the order of their names, so a directory that is held comes before what lies in it. There,
+/// nothing can be renamed and a writable mount would be a hole; in a concealed one nothing may appear.
 fn insert_inside(
     mounts: &mut BTreeMap<PathBuf, MountKind>,
     workspace: &Path,
@@ -489,9 +493,20 @@ fn insert_inside(
         .ancestors()
         .skip(1)
         .take_while(|ancestor| *ancestor != workspace);
-    for ancestor in between {
-        let pinned = MountKind::Writable(ancestor.to_owned());
-        mounts.entry(ancestor.to_owned()).or_insert(pinned);
+    let holder = between
+        .clone()
+        .filter_map(|ancestor| mounts.get(ancestor))
+        .find(|kind| matches!(kind, MountKind::ReadOnly(_) | MountKind::Concealed(_)));
+    let is_concealed = matches!(kind, MountKind::Concealed(_));
+    match holder {
+        Some(MountKind::ReadOnly(_)) if is_concealed => {}
+        Some(_) => return Ok(()),
+        None => {
+            for ancestor in between {
+                let pinned = MountKind::Writable(ancestor.to_owned());
+                mounts.entry(ancestor.to_owned()).or_insert(pinned);
+            }
+        }
     }
     mounts.insert(path.to_owned(), kind);
     Ok(())

@@ -62,3 +62,30 @@ async fn a_program_can_work_under_landlock_alone() {
     let expected = format!("1\n2\n{}\nno root\n2\n", scratch.display());
     assert_eq!(output, expected);
 }
+
+/// Rules often name a directory and something in it.
+#[tokio::test]
+async fn paths_inside_of_held_paths_open_no_hole() {
+    if lacks_namespaces("held paths in held paths") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let workspace = place.path().canonicalize().unwrap().join("work");
+    for path in ["read/a/b/file", "read/a/secret", "gone/a/b/file"] {
+        let path = workspace.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "content").unwrap();
+    }
+    let paths = |paths: &[&str]| paths.iter().map(|path| workspace.join(path)).collect();
+    let request = SandboxRequest {
+        protected: paths(&["read/a/b/file", "read", "gone/a/b"]),
+        concealed: paths(&["read/a/secret", "gone"]),
+        ..request(&workspace)
+    };
+    let script = "touch read/made read/a/made read/a/b/made; cat read/a/secret; ls -A gone; cat read/a/b/file";
+    let (_, output, errors) = run(&request, script).await.unwrap();
+    assert_eq!(output, "content", "{errors}");
+    for made in ["read/made", "read/a/made", "read/a/b/made"] {
+        assert!(!workspace.join(made).exists(), "{made}");
+    }
+}

@@ -327,13 +327,37 @@ fn restrict_mounts(plan: &SandboxPlan) -> Result<(), String> {
         mount_remount(&mount.point, flags, "")
             .map_err(|error| format!("cannot restrict {}: {error}", mount.point.display()))?;
     }
-    let left = list()?
-        .into_iter()
+    let mounts = list()?;
+    let left = mounts
+        .iter()
         .find(|mount| !is_writable(plan, &mount.point) && !mount.has_option("ro"));
-    match left {
-        Some(mount) => Err(format!("{} is still writable", mount.point.display())),
+    if let Some(mount) = left {
+        return Err(format!("{} is still writable", mount.point.display()));
+    }
+    // The list leaves out a mount whose directory was moved away meanwhile, from outside. It was not
+    // restricted, and could come back.
+    let is_listed = |target: &Path| mounts.iter().any(|mount| mount.point == target);
+    match mounted_targets(plan).find(|target| !is_listed(target)) {
+        Some(target) => Err(format!("{} was moved away", target.display())),
         None => Ok(()),
     }
+}
+
+/// The paths of the plan that have mounts of their own.
+fn mounted_targets(plan: &SandboxPlan) -> impl Iterator<Item = &Path> {
+    let is_mounted = |kind: &MountKind| match kind {
+        MountKind::ReadOnly(_)
+        | MountKind::Writable(_)
+        | MountKind::Temporary(_)
+        | MountKind::Concealed(_)
+        | MountKind::Devices
+        | MountKind::Processes => true,
+        MountKind::File(_) | MountKind::Link(_) => false,
+    };
+    let mounts = plan.mounts().iter();
+    mounts
+        .filter(move |(_, kind)| is_mounted(kind))
+        .map(|(target, _)| target.as_path())
 }
 
 /// Whether the nearest mount of the plan makes a mount point writable. Processes write their own files of

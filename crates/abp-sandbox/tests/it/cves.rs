@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use abp_sandbox::{EngineChoice, Exit, SandboxRequest};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -187,12 +188,14 @@ async fn cve_2026_87766_a_link_that_comes_and_goes_is_never_followed() {
         move || {
             while !stops.load(Ordering::Relaxed) {
                 renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                // Longer than a step of the start, shorter than all of it.
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
     });
     let script = "touch sub/protected/made 2>/dev/null && echo written; cat sub/concealed";
     let (mut started, mut refused) = (0, 0);
-    for _ in 0..60 {
+    for _ in 0..150 {
         match finish(&spec(planned.clone(), "sh", &["-c", script])).await {
             Ok((_, output, _)) => {
                 started += 1;

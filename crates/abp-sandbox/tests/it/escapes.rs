@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use abp_sandbox::{Containment, EngineChoice, Exit, SandboxRequest};
+use rustix::io::FdFlags;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -124,6 +125,8 @@ fn attempts() -> Vec<Attempt> {
 struct Scene {
     place: tempfile::TempDir,
     canary: tempfile::NamedTempFile,
+    /// A file that every process started from here inherits.
+    _leaked: fs::File,
     victim: Victim,
 }
 
@@ -192,8 +195,11 @@ impl Scene {
             .tempfile_in(home.canonicalize().unwrap())
             .unwrap();
         canary.write_all(CANARY.as_bytes()).unwrap();
+        let leaked = fs::File::open(at.join("state/key")).unwrap();
+        rustix::io::fcntl_setfd(&leaked, FdFlags::empty()).unwrap();
         Self {
             victim: Victim::start(&at.join("services")),
+            _leaked: leaked,
             place,
             canary,
         }

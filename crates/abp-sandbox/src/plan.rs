@@ -6,11 +6,11 @@
 //!
 //! ```text
 //! request   workspace /stages/7/tree, protected .github, network closed
-//! system    /usr, /bin -> usr/bin, home /home/ann with .cargo/bin
+//! system    /usr, /bin -> usr/bin, home /users/ann with .cargo/bin
 //! plan      /                     empty, read-only
 //!           /usr                  read-only
-//!           /home/ann             private, empty
-//!           /home/ann/.cargo/bin  read-only
+//!           /users/ann             private, empty
+//!           /users/ann/.cargo/bin  read-only
 //!           /stages/7/tree        writable
 //!           /stages/7/tree/.github  read-only
 //! ```

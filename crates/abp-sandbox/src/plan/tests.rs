@@ -1,3 +1,5 @@
+//! Plans, without a kernel.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -14,8 +16,8 @@ fn system() -> SystemLayout {
     SystemLayout {
         directories: vec!["/usr".into(), "/etc/ssl/certs".into()],
         links: vec![("/bin".into(), "usr/bin".into())],
-        home: Some("/home/ann".into()),
-        toolchains: vec!["/home/ann/.cargo/bin".into()],
+        home: Some("/users/ann".into()),
+        toolchains: vec!["/users/ann/.cargo/bin".into()],
         user: "user".to_owned(),
         uid: 1000,
         gid: 1000,
@@ -63,8 +65,8 @@ made     /etc/nsswitch.conf
 made     /etc/passwd
 made     /etc/resolv.conf
 read     /etc/ssl/certs
-private  /home/ann (1024 MiB in memory)
-read     /home/ann/.cargo/bin
+private  /users/ann (1024 MiB in memory)
+read     /users/ann/.cargo/bin
 read     /opt/agent
 own      /proc
 write    /stages/7/tree
@@ -125,8 +127,8 @@ fn a_plan_of_landlock_alone_prints_what_it_leaves_open_and_holds_nothing_inside(
 fn a_workspace_that_holds_more_than_work_is_refused() {
     for (workspace, word) in [
         ("/", "root"),
-        ("/home/ann", "home"),
-        ("/home", "home"),
+        ("/users/ann", "home"),
+        ("/users", "home"),
         ("/usr", "system"),
         ("/usr/src/x", "system"),
         ("/etc", "system"),
@@ -139,8 +141,8 @@ fn a_workspace_that_holds_more_than_work_is_refused() {
         ("/var", "system"),
         ("/var/tmp", "system"),
         ("work", "absolute"),
-        ("/work/..", "absolute"),
-        ("/work/../home/ann", "absolute"),
+        ("/job/..", "absolute"),
+        ("/job/../users/ann", "absolute"),
     ] {
         let workspace = workspace.into();
         let request = SandboxRequest {
@@ -151,7 +153,7 @@ fn a_workspace_that_holds_more_than_work_is_refused() {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
     }
-    for workspace in ["/home/ann/project", "/tmp/x", "/var/tmp/x", "/work"] {
+    for workspace in ["/users/ann/project", "/tmp/x", "/var/tmp/x", "/work"] {
         let workspace = workspace.into();
         let request = SandboxRequest {
             workspace,
@@ -192,8 +194,8 @@ fn paths_that_lead_elsewhere_are_refused() {
 fn a_private_home_hides_what_is_lent_around_it_but_not_in_it() {
     let request = SandboxRequest {
         read_only: paths(&[
-            "/home/ann/agent",
-            "/home/ann/.cargo/bin/x",
+            "/users/ann/agent",
+            "/users/ann/.cargo/bin/x",
             "/usr/share/y",
             "/stages/7/tree/vendor/lib",
         ]),
@@ -202,10 +204,10 @@ fn a_private_home_hides_what_is_lent_around_it_but_not_in_it() {
     let plan = plan(&request);
     let kind = |path: &str| plan.mounts().get(Path::new(path));
     let lent = |path: &str| Some(MountKind::ReadOnly(path.into()));
-    assert_eq!(kind("/home/ann"), Some(&MountKind::Temporary(1 << 30)));
-    assert_eq!(kind("/home/ann/agent"), lent("/home/ann/agent").as_ref());
+    assert_eq!(kind("/users/ann"), Some(&MountKind::Temporary(1 << 30)));
+    assert_eq!(kind("/users/ann/agent"), lent("/users/ann/agent").as_ref());
     // These are in what is lent anyway.
-    assert_eq!(kind("/home/ann/.cargo/bin/x"), None);
+    assert_eq!(kind("/users/ann/.cargo/bin/x"), None);
     assert_eq!(kind("/usr/share/y"), None);
     // In the workspace it is held, and so is the directory around it.
     let path = "/stages/7/tree/vendor";
@@ -216,7 +218,7 @@ fn a_private_home_hides_what_is_lent_around_it_but_not_in_it() {
 
 #[test]
 fn a_workspace_in_a_lent_or_private_directory_stays_writable() {
-    for workspace in ["/home/ann/project", "/opt/agent/work", "/tmp/x"] {
+    for workspace in ["/users/ann/project", "/opt/agent/work", "/tmp/x"] {
         let request = SandboxRequest {
             workspace: workspace.into(),
             read_only: paths(&["/opt/agent"]),
@@ -319,7 +321,7 @@ fn the_variables_lead_to_the_private_home_and_to_the_proxy() {
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()));
         variables.collect::<Vec<_>>()
     };
-    assert_eq!(variables(&request()), ["HOME=/home/ann", "TMPDIR=/tmp"]);
+    assert_eq!(variables(&request()), ["HOME=/users/ann", "TMPDIR=/tmp"]);
     let scratch_dir = Some("/s".into());
     let engine = EngineChoice::Landlock;
     let alone = SandboxRequest {
@@ -334,7 +336,7 @@ fn the_variables_lead_to_the_private_home_and_to_the_proxy() {
         ..request()
     };
     let expected = [
-        "HOME=/home/ann",
+        "HOME=/users/ann",
         "TMPDIR=/tmp",
         "HTTP_PROXY=http://127.0.0.1:81",
         "HTTPS_PROXY=http://127.0.0.1:81",

@@ -30,12 +30,13 @@ use crate::wire;
 pub const PROXY_PORT: u16 = 3128;
 /// The default size of each private directory in memory, in bytes.
 const DEFAULT_SCRATCH: u64 = 1 << 30;
-/// What Landlock and seccomp alone do not hold; the escape battery tries each.
-const LANDLOCK_GAPS: [&str; 5] = [
+/// What Landlock and seccomp alone do not hold; the tests try each.
+const LANDLOCK_GAPS: [&str; 6] = [
     "protected and hidden paths of the workspace can be read and written",
     "attributes of every file of the user: can be looked at, mode, owner and times can be changed",
     "names, arguments and states of the machine's processes can be listed, and the user's keys",
     "TCP ports that the kernel chooses can be listened on",
+    "the port of the proxy, where there is one, can be connected to on every host",
     "the size of the directory for temporary files is not bounded",
 ];
 /// Directories that hold the running system, or files of every program of it.

@@ -1,8 +1,9 @@
 //! What a program in a sandbox sees and can do.
 
 use std::fs;
+use std::net::TcpListener;
 
-use abp_sandbox::{EngineChoice, Exit, SandboxRequest};
+use abp_sandbox::{EngineChoice, Exit, Network, SandboxRequest};
 
 use crate::support::{kernel, lacks_namespaces, request, run};
 
@@ -87,5 +88,37 @@ async fn paths_inside_of_held_paths_open_no_hole() {
     assert_eq!(output, "content", "{errors}");
     for made in ["read/made", "read/a/made", "read/a/b/made"] {
         assert!(!workspace.join(made).exists(), "{made}");
+    }
+}
+
+/// One of the gaps of Landlock alone: its rules have ports and no addresses.
+#[tokio::test]
+async fn landlock_alone_opens_the_port_of_the_proxy_on_every_host() {
+    let kernel = kernel();
+    if let Err(reason) = kernel.landlock.map(drop).and(kernel.seccomp) {
+        return abp_testkit::skip("the proxy's port under Landlock", &reason);
+    }
+    let place = tempfile::tempdir().unwrap();
+    let workspace = place.path().canonicalize().unwrap().join("work");
+    fs::create_dir(&workspace).unwrap();
+    let [other_host, other_port] =
+        ["127.0.0.2:0", "127.0.0.1:0"].map(|address| TcpListener::bind(address).unwrap());
+    let port = other_host.local_addr().unwrap().port();
+    let request = SandboxRequest {
+        engine: EngineChoice::Landlock,
+        network: Network::Proxied(port),
+        ..request(&workspace)
+    };
+    for (address, can_connect) in [
+        (other_host.local_addr().unwrap(), true),
+        (other_port.local_addr().unwrap(), false),
+    ] {
+        let script = format!(
+            "exec bash -c 'exec 3<>/dev/tcp/{}/{}'",
+            address.ip(),
+            address.port()
+        );
+        let (exit, _, errors) = run(&request, &script).await.unwrap();
+        assert_eq!(exit == Exit::Code(0), can_connect, "{address}: {errors}");
     }
 }

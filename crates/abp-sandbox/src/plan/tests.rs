@@ -65,8 +65,6 @@ made     /etc/nsswitch.conf
 made     /etc/passwd
 made     /etc/resolv.conf
 read     /etc/ssl/certs
-private  /users/ann (1024 MiB in memory)
-read     /users/ann/.cargo/bin
 read     /opt/agent
 own      /proc
 write    /stages/7/tree
@@ -75,6 +73,8 @@ write    /stages/7/tree/a
 write    /stages/7/tree/a/b
 read     /stages/7/tree/a/b/.github
 private  /tmp (1024 MiB in memory)
+private  /users/ann (1024 MiB in memory)
+read     /users/ann/.cargo/bin
 read     /usr
 private  /var/tmp (1024 MiB in memory)
 network  through the egress proxy

@@ -131,6 +131,8 @@ impl Session for SidecarSession {
             let max_workspace = self.max_workspace;
             self.hide_secrets(&context);
             let secrets = self.secrets.clone();
+            // Its temporary directory has to be there until the end.
+            let _sandbox = self.sandbox.clone();
             let end = match self.start(&context) {
                 Ok((run, egress)) => follow(run, egress, &context, max_workspace).await,
                 Err(error) => RunEnd::failed(error),

@@ -10,6 +10,7 @@ use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_sandbox::{
     Engine, EngineChoice, Machine, Network, SandboxError, SandboxPlan, SandboxRequest,
 };
+use tempfile::TempDir;
 
 /// An operator's settings for sandboxes.
 #[derive(Debug, Clone)]
@@ -48,6 +49,8 @@ pub struct RunSandbox {
     pub plan: SandboxPlan,
     /// The rules that its mounts hold.
     pub mounted: Vec<Rule>,
+    /// Stands in for `/tmp` and the home directory where there is no root of its own; gone with this.
+    _scratch: Option<Arc<TempDir>>,
 }
 
 impl SandboxSettings {
@@ -78,15 +81,23 @@ impl SandboxSettings {
                 .with_source(error.to_string())
         })?;
         let system = self.machine.system().map_err(|error| refused(&error))?;
+        let kernel = self.machine.kernel().map_err(|error| refused(&error))?;
+        let engine = kernel
+            .choose(self.engine)
+            .map_err(|error| refused(&error))?;
+        let scratch = match engine {
+            Engine::Namespaces => None,
+            Engine::Landlock => Some(make_scratch()?),
+        };
         let mut request = SandboxRequest {
             engine: self.engine,
             read_only: self.lent(system, program, &workspace),
             workspace,
             protected: Vec::new(),
             concealed: Vec::new(),
-            network: self.network,
+            network: network(self.network, engine),
             scratch_bytes: self.scratch_bytes,
-            scratch_dir: None,
+            scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
         };
         let mounted = protect(&mut request, policy);
         let plan = self
@@ -98,7 +109,11 @@ impl SandboxSettings {
             // Landlock cannot deny beneath a grant.
             Engine::Landlock => Vec::new(),
         };
-        Ok(RunSandbox { plan, mounted })
+        Ok(RunSandbox {
+            plan,
+            mounted,
+            _scratch: scratch.map(Arc::new),
+        })
     }
 
     /// The installation of the program and what the operator lends, without the host's own directories.
@@ -144,7 +159,7 @@ impl RunSandbox {
             (Network::Proxied(_), Engine::Namespaces) => {
                 Holder::kernel("network namespace and egress proxy")
             }
-            // Sockets of local services are files, and those it does not cover.
+            // A filter that looks at numbers of ports and of calls, not a network without a way out.
             (Network::Closed | Network::Proxied(_), Engine::Landlock) => {
                 Holder::host("landlock and seccomp")
             }
@@ -169,6 +184,22 @@ impl RunSandbox {
             network: network.to_owned(),
         }
     }
+}
+
+/// Landlock grants a port on every host, so the proxy's would be a way to anybody who listens there: without a
+/// network namespace nothing is reached.
+fn network(wanted: Network, engine: Engine) -> Network {
+    match (wanted, engine) {
+        (Network::Proxied(_), Engine::Landlock) => Network::Closed,
+        (wanted, Engine::Namespaces | Engine::Landlock) => wanted,
+    }
+}
+
+fn make_scratch() -> Result<TempDir, AbpError> {
+    tempfile::tempdir().map_err(|error| {
+        let message = "cannot make a temporary directory for the sandbox";
+        AbpError::new(ErrorCode::ExecutionWorkspaceError, message).with_source(error.to_string())
+    })
 }
 
 /// Takes the paths that the policy names into the request, where they are there, and says which rules that

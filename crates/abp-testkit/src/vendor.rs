@@ -131,7 +131,7 @@ impl FakeVendor {
         self.log.connections()
     }
 
-    /// Waits until the requests are as they should be; tells whether they were within five seconds.
+    /// Waits until the requests are as they should be; tells whether they were in time.
     /// Blocks the thread.
     pub fn wait_until(&self, wanted: impl FnMut(&[VendorRequest]) -> bool) -> bool {
         self.log.wait_until(wanted)

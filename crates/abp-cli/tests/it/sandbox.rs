@@ -192,6 +192,60 @@ fn d17_a_sandbox_that_cannot_be_had_starts_nothing() {
     assert!(notes.contains("not sandboxed"), "{notes}");
 }
 
+/// Where there are no namespaces: no paths outside the list, and no network.
+#[test]
+fn d16_landlock_alone_confines_a_run() {
+    let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = r#"
+try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name done" >> tried.txt; else echo "$name failed" >> tried.txt; fi; }
+hello; SEEN=$TMPDIR/seen; run
+try temporary sh -c 'echo x > "$TMPDIR/file"'
+try source sh -c 'echo forged > "$SOURCE/forged.txt"'
+try read-source cat "$SOURCE/.env"
+try read-home cat "$CANARY"
+try connect python3 -c "import socket, os; socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 2)"
+final '{"outcome":"complete"}'"#;
+    let desk = desk_with(script, "", "engine = \"landlock\"");
+    let canary = desk.home().join("canary");
+    std::fs::write(&canary, "alive").unwrap();
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    let settings = format!(
+        "SOURCE = {:?}\nCANARY = {canary:?}\nPORT = \"{}\"\n",
+        desk.path(""),
+        outside.local_addr().unwrap().port()
+    );
+    desk.write("operator.toml", format!("{config}{settings}"))
+        .write(".env", "SECRET=1\n");
+    desk.write(
+        "policy.json",
+        json!({"allow_network": ["127.0.0.1:*"]}).to_string(),
+    );
+    let (status, receipt) = run(&desk, &["--policy", "policy.json"]);
+    assert_eq!(status, 0, "{receipt:#}");
+    let sandbox = &receipt["enforcement"]["sandbox"];
+    assert_eq!(
+        (&sandbox["engine"], &sandbox["network"]),
+        (&json!("landlock"), &json!("closed"))
+    );
+    let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+    let tried = diff.split("+++ b/tried.txt").nth(1).unwrap();
+    let tried: Vec<&str> = tried
+        .lines()
+        .filter_map(|line| line.strip_prefix('+'))
+        .collect();
+    let expected = [
+        "temporary done",
+        "source failed",
+        "read-source failed",
+        "read-home failed",
+        "connect failed",
+    ];
+    assert_eq!(tried, expected, "{diff}");
+    assert!(!desk.path("forged.txt").exists());
+    let network = rule(&receipt, "allow_network", "127.0.0.1:*");
+    assert_eq!(network["by"], "landlock and seccomp");
+}
+
 #[test]
 fn a_program_of_the_command_line_is_confined() {
     let desk = Desk::new();

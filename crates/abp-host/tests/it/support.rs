@@ -111,9 +111,15 @@ pub(crate) async fn failure(spec: SidecarSpec) -> (Vec<AgentEvent>, SidecarFailu
     }
 }
 
-/// The name and the content of the one note in a state directory.
+/// The name and the content of the one note in a state directory. It is written when the sidecar runs, so it
+/// may come a moment after the sidecar's own signs of life.
 pub(crate) fn only_note(state: &Path) -> (String, String) {
-    let notes: Vec<_> = std::fs::read_dir(abp_host::records::directory(state))
+    let directory = abp_host::records::directory(state);
+    let since = std::time::Instant::now();
+    while !directory.exists() && since.elapsed() < std::time::Duration::from_secs(10) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let notes: Vec<_> = std::fs::read_dir(directory)
         .unwrap()
         .map(Result::unwrap)
         .filter(|entry| entry.file_name() != "refused")

@@ -116,10 +116,18 @@ pub(crate) async fn failure(spec: SidecarSpec) -> (Vec<AgentEvent>, SidecarFailu
 pub(crate) fn only_note(state: &Path) -> (String, String) {
     let directory = abp_host::records::directory(state);
     let since = std::time::Instant::now();
-    while !directory.exists() && since.elapsed() < std::time::Duration::from_secs(10) {
+    let has_note = || {
+        let entries = std::fs::read_dir(&directory).into_iter().flatten();
+        let mut names = entries.flatten().map(|entry| entry.path());
+        names.any(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        })
+    };
+    while !has_note() && since.elapsed() < std::time::Duration::from_secs(10) {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let notes: Vec<_> = std::fs::read_dir(directory)
+    let notes: Vec<_> = std::fs::read_dir(&directory)
         .unwrap()
         .map(Result::unwrap)
         .filter(|entry| entry.file_name() != "refused")

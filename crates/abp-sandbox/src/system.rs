@@ -190,7 +190,10 @@ impl SystemLayout {
             directory.file_name()?.to_str(),
             Some("bin" | "sbin" | "shims")
         );
-        let prefix = directory.parent().filter(|_| is_programs);
+        // `.cargo` around `.cargo/bin` has credentials, in whosever home directory it is.
+        let prefix = directory
+            .parent()
+            .filter(|prefix| is_programs && !is_hidden(prefix));
         let candidates = [prefix, Some(&*directory)];
         let lent = candidates.into_iter().flatten();
         lent.into_iter()
@@ -226,11 +229,61 @@ impl SystemLayout {
         };
         let home = self.home.as_deref();
         let holds_home = home.is_some_and(|home| home.starts_with(path));
-        let is_hidden = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let in_home = Some(parent) == home;
         let shared = SHARED.iter().any(|shared| path == Path::new(shared));
-        !(holds_home || shared || (in_home && is_hidden))
+        !(holds_home || shared || (Some(parent) == home && is_hidden(path)))
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is lent for a search path and for named files, in a directory with a home.
+    #[test]
+    fn an_installation_is_lent_and_nothing_around_it() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let files = [
+            "user/.cargo/bin/cargo",
+            "user/.cargo/credentials.toml",
+            "other/.cargo/bin/cargo",
+            "user/node-22/bin/node",
+            "user/agent/package.json",
+            "user/agent/src/main.js",
+            "user/script.py",
+            "opt/tool/bin/tool",
+            "opt/pkg/node_modules/a/node_modules/b/cli.js",
+        ];
+        for file in files {
+            let path = place.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let layout = SystemLayout {
+            home: Some(place.join("user")),
+            ..SystemLayout::default()
+        };
+        let on_path = |entry: &str| layout.installations(place.join(entry).as_os_str(), &[]);
+        let named = |file: &str| layout.installations(OsStr::new(""), &[place.join(file)]);
+        let cases = [
+            (on_path("user/.cargo/bin"), "user/.cargo/bin"),
+            (on_path("other/.cargo/bin"), "other/.cargo/bin"),
+            (on_path("user/node-22/bin"), "user/node-22"),
+            (on_path("opt/tool/bin"), "opt/tool"),
+            (named("user/agent/src/main.js"), "user/agent"),
+            (named("user/script.py"), "user/script.py"),
+            (
+                named("opt/pkg/node_modules/a/node_modules/b/cli.js"),
+                "opt/pkg/node_modules",
+            ),
+        ];
+        for (lent, expected) in cases {
+            assert_eq!(lent, [place.join(expected)]);
+        }
     }
 }

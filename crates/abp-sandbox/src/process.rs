@@ -88,7 +88,7 @@ pub enum Containment {
     Subreaper,
 }
 
-/// Whether the directories of [`ProcessSpec::hidden`] are out of the program's reach.
+/// Whether the directories of [`Confinement::Hidden`] are out of the program's reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Concealment {
     /// They are covered in a mount namespace that the program cannot change.

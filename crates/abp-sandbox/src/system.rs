@@ -193,7 +193,7 @@ impl SystemLayout {
         // `.cargo` around `.cargo/bin` has credentials, in whosever home directory it is.
         let prefix = directory
             .parent()
-            .filter(|prefix| is_programs && !is_hidden(prefix));
+            .filter(|prefix| is_programs && (!is_hidden(prefix) || is_toolchain(prefix)));
         let candidates = [prefix, Some(&*directory)];
         let lent = candidates.into_iter().flatten();
         lent.into_iter()
@@ -234,6 +234,12 @@ impl SystemLayout {
     }
 }
 
+/// Whether a directory is one that is lent whole from a home directory.
+fn is_toolchain(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| TOOLCHAINS.contains(&name))
+}
+
 fn is_hidden(path: &Path) -> bool {
     path.file_name()
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
@@ -252,6 +258,7 @@ mod tests {
             "user/.cargo/bin/cargo",
             "user/.cargo/credentials.toml",
             "other/.cargo/bin/cargo",
+            "other/.pyenv/shims/python3",
             "user/node-22/bin/node",
             "user/agent/package.json",
             "user/agent/src/main.js",
@@ -273,6 +280,7 @@ mod tests {
         let cases = [
             (on_path("user/.cargo/bin"), "user/.cargo/bin"),
             (on_path("other/.cargo/bin"), "other/.cargo/bin"),
+            (on_path("other/.pyenv/shims"), "other/.pyenv"),
             (on_path("user/node-22/bin"), "user/node-22"),
             (on_path("opt/tool/bin"), "opt/tool"),
             (named("user/agent/src/main.js"), "user/agent"),

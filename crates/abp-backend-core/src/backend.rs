@@ -55,7 +55,7 @@ pub trait Session: Send {
         None
     }
 
-    /// What confines its processes, where it has processes.
+    /// The sandbox of its processes, where it has processes.
     fn sandbox(&self) -> Option<SandboxReport> {
         None
     }

@@ -2,26 +2,19 @@
 
 use abp_backend_core::{ObservedConnection, RunContext};
 use abp_core::AgentEventKind;
-use abp_host::{Egress, EgressEvent, EgressReport, EgressRule, EgressVerdict};
-
-/// The most connections of a run that are told one by one; the rest is counted.
-const MAX_TOLD: u64 = 1_000;
+use abp_host::{Egress, EgressEvent, EgressReport, EgressRule};
 
 /// The connections of one run.
 #[derive(Debug)]
 pub(crate) struct Connections {
     egress: Option<Egress>,
-    told: u64,
-    untold: u64,
+    /// Connections that came faster than they could be told.
+    lost: u64,
 }
 
 impl Connections {
     pub(crate) fn new(egress: Option<Egress>) -> Self {
-        Self {
-            egress,
-            told: 0,
-            untold: 0,
-        }
+        Self { egress, lost: 0 }
     }
 
     /// The next report; never where there is no way out.
@@ -36,37 +29,29 @@ impl Connections {
 
     pub(crate) async fn tell(&mut self, report: EgressReport, context: &RunContext) {
         match report {
-            EgressReport::Event(event) => self.tell_event(event, context).await,
-            EgressReport::Lost(count) => self.untold += count,
+            EgressReport::Event(event) => context.observe_connection(observed(event)).await,
+            EgressReport::Lost(count) => self.lost += count,
         }
     }
 
     /// Ends the way out, and tells what was not told yet.
     pub(crate) async fn finish(mut self, context: &RunContext) {
         if let Some(egress) = self.egress.take() {
-            for event in egress.close().await {
-                self.tell_event(event, context).await;
+            for report in egress.close().await {
+                self.tell(report, context).await;
             }
         }
-        if self.untold > 0 {
-            let message = format!("{} more connections are not listed", self.untold);
+        if self.lost > 0 {
+            let lost = self.lost;
+            let message = format!("{lost} connections came too fast to be listed or counted");
             // Where the run was stopped nobody listens any more.
             let _ = context.emit(AgentEventKind::Warning { message }).await;
         }
     }
-
-    async fn tell_event(&mut self, event: EgressEvent, context: &RunContext) {
-        if self.told >= MAX_TOLD {
-            self.untold += 1;
-            return;
-        }
-        self.told += 1;
-        context.observe_connection(observed(event)).await;
-    }
 }
 
 fn observed(event: EgressEvent) -> ObservedConnection {
-    let allowed = event.verdict == EgressVerdict::Allowed;
+    let allowed = event.is_allowed();
     let rule = event.rule.to_string();
     let refused_by = match event.rule {
         EgressRule::Policy { policy } if !allowed => Some(policy),

@@ -15,7 +15,7 @@ use crate::ControlPlane;
 /// The changes of a run that wait for a decision, as they can be shown, and the ones that were applied.
 #[derive(Debug, Clone)]
 pub struct ProposedChanges {
-    /// How far the changes are decided.
+    /// The state of the decision about the changes.
     pub progress: DecisionProgress,
     /// The changed paths that are in the source already.
     pub applied: Vec<String>,
@@ -29,7 +29,7 @@ pub struct ProposedChanges {
     pub host_files: Vec<(PathBuf, &'static str)>,
 }
 
-/// How far the changes of a run are decided.
+/// The state of the decision about the changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecisionProgress {
     /// The run changed nothing.

@@ -206,7 +206,7 @@ pub struct EnforcedRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateAccess {
-    /// The state is not mounted where the processes run.
+    /// The processes cannot reach the state: it is not mounted where they run, or Landlock denies it.
     Hidden,
     /// Nothing keeps the processes from the state but file permissions.
     Reachable,
@@ -225,12 +225,12 @@ pub struct EnforcementReport {
     /// Whether the backend's processes could reach the host's state; absent where it had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateAccess>,
-    /// What confined the backend's processes; absent where it had none.
+    /// The sandbox of the backend's processes; absent where it had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxReport>,
 }
 
-/// What confined the processes of a run.
+/// The sandbox that confined the processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxReport {
     /// `namespaces`, `landlock`, or `none` where the operator switched the sandbox off.

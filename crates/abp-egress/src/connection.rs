@@ -57,7 +57,7 @@ impl From<DialError> for Failure {
 
 /// The parts that all connections of a proxy share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     pub(crate) dialer: Dialer,
     pub(crate) routes: Routes,
     pub(crate) limits: EgressLimits,
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
 /// The state of one connection, shared between its task and its requests.
 #[derive(Debug)]
 struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     watch: Arc<HeadWatch>,
     /// The event of the connection, until a request takes it over.
     unread: Mutex<Option<EventDraft>>,
@@ -77,7 +77,7 @@ struct Connection {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+pub(crate) async fn serve(stream: TcpStream, shared: Arc<ProxyState>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(target: "abp.egress", %error, "nodelay is not set");
     }

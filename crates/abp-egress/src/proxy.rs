@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::classify::OwnAuthority;
-use crate::connection::{Shared, serve};
+use crate::connection::{ProxyState, serve};
 use crate::dial::Dialer;
 use crate::event::{EgressEvents, EventSink};
 use crate::limits::EgressLimits;
@@ -69,7 +69,7 @@ impl EgressOptions {
 /// A running proxy. It ends when it is closed or dropped, and all of its connections with it.
 #[derive(Debug)]
 pub struct EgressProxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     grace: Duration,
@@ -91,7 +91,7 @@ impl EgressProxy {
         let limits = options.limits;
         let routes = Routes::new(options.routes, options.route_roots, &limits)?;
         let (sink, events) = EventSink::new(limits.events);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             dialer: Dialer::new(options.rules, options.resolver, limits),
             routes,
             limits,
@@ -133,7 +133,11 @@ impl Drop for EgressProxy {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<ProxyState>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let permits = Arc::new(Semaphore::new(shared.limits.connections.max(1)));
     let mut connections = JoinSet::new();
     loop {

@@ -3,8 +3,7 @@
 use std::net::TcpListener;
 
 use abp_egress::{
-    EgressError, EgressEvent, EgressEvents, EgressOptions, EgressProxy, EgressReport, EgressRules,
-    Route,
+    EgressError, EgressEvents, EgressOptions, EgressProxy, EgressReport, EgressRules, Route,
 };
 use abp_policy::PolicyEngine;
 
@@ -46,14 +45,12 @@ impl Egress {
         self.events.next().await
     }
 
-    /// Ends the proxy, and returns the connections that were not told yet.
-    pub async fn close(mut self) -> Vec<EgressEvent> {
+    /// Ends the proxy, and returns what was not told yet.
+    pub async fn close(mut self) -> Vec<EgressReport> {
         self.proxy.close().await;
         let mut rest = Vec::new();
         while let Some(report) = self.events.next().await {
-            if let EgressReport::Event(event) = report {
-                rest.push(event);
-            }
+            rest.push(report);
         }
         rest
     }

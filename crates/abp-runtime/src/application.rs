@@ -225,7 +225,7 @@ impl Undecided<'_> {
     }
 }
 
-/// How far the changes of a run are decided.
+/// The state of the decision about the changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecisionState {
     /// The run changed nothing that could be applied.

@@ -41,6 +41,8 @@ use crate::runtime::{RunOptions, RuntimeOptions, asked_model, check_budget};
 use crate::stage::{Stage, keep_state_out};
 use crate::tools::use_tool;
 
+/// The most connections of a run that are events of its trace.
+const MAX_CONNECTIONS: u64 = 1_000;
 /// How long a backend may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(2);
 /// How often a run that goes on says so in the store.
@@ -110,6 +112,8 @@ pub(crate) struct Supervisor {
     cancel: CancelSignal,
     deadline: Option<Instant>,
     tool_calls: u64,
+    /// Connections that the host's proxy carried or refused.
+    connections: u64,
 }
 
 /// A running session, from the host's side.
@@ -158,6 +162,7 @@ pub(crate) async fn supervise(
         cancel,
         deadline,
         tool_calls: 0,
+        connections: 0,
     };
     let (stage, ended) = supervisor.carry_out().await;
     finish(supervisor, stage, ended).await
@@ -449,6 +454,19 @@ impl Supervisor {
     async fn record_connection(&mut self, connection: ObservedConnection) {
         if let Some(rule) = &connection.refused_by {
             self.gate.count_rule(rule);
+        }
+        self.connections += 1;
+        if self.connections == MAX_CONNECTIONS + 1 {
+            let message = format!(
+                "the run made more than {MAX_CONNECTIONS} connections; refusals are still counted, but no \
+                 further connection is listed"
+            );
+            self.recorder
+                .record(AgentEventKind::Warning { message }, None)
+                .await;
+        }
+        if self.connections > MAX_CONNECTIONS {
+            return;
         }
         let kind = AgentEventKind::NetworkConnection {
             host: connection.host,

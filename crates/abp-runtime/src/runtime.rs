@@ -226,7 +226,7 @@ impl Runtime {
         Ok(store)
     }
 
-    /// How far the changes of a run are decided.
+    /// The state of the decision about the changes of a run.
     ///
     /// # Errors
     /// Fails where the store cannot be read, or holds other changes than the receipt names.

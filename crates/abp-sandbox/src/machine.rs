@@ -10,11 +10,11 @@ use crate::{KernelFeatures, Launcher, SandboxError, SandboxPlan, SandboxRequest,
 pub struct Machine {
     launcher: Launcher,
     home: Option<PathBuf>,
-    known: OnceLock<Result<Known, String>>,
+    known: OnceLock<Result<MachineFacts, String>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct MachineFacts {
     system: SystemLayout,
     kernel: KernelFeatures,
 }
@@ -55,10 +55,10 @@ impl Machine {
         SandboxPlan::new(request, &known.system, &known.kernel)
     }
 
-    fn known(&self) -> Result<&Known, SandboxError> {
+    fn known(&self) -> Result<&MachineFacts, SandboxError> {
         let known = self.known.get_or_init(|| {
             let known = || {
-                Ok(Known {
+                Ok(MachineFacts {
                     system: SystemLayout::read(self.home.as_deref())?,
                     kernel: KernelFeatures::probe(&self.launcher)?,
                 })

@@ -35,9 +35,9 @@ pub struct NewApiKey {
     pub token_budget: Option<u64>,
     /// How many tokens one answer may have.
     pub max_output_tokens: Option<u64>,
-    /// How many requests it may have at once.
+    /// The most requests it may have at once.
     pub max_concurrent: Option<u32>,
-    /// How many MCP sessions it may have at once.
+    /// The most MCP sessions it may have at once.
     pub max_sessions: Option<u32>,
     /// When it is no longer good.
     pub expires_at: Option<Timestamp>,
@@ -64,9 +64,9 @@ pub struct ApiKeyRecord {
     pub token_budget: Option<u64>,
     /// How many tokens one answer may have.
     pub max_output_tokens: Option<u64>,
-    /// How many requests it may have at once.
+    /// The most requests it may have at once.
     pub max_concurrent: Option<u32>,
-    /// How many MCP sessions it may have at once.
+    /// The most MCP sessions it may have at once.
     pub max_sessions: Option<u32>,
     /// When it was added.
     pub created_at: Timestamp,

@@ -27,7 +27,7 @@ use crate::{Store, StoreError};
 /// The size of the pieces that documents and images are stored in.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// How far the changes of a run are decided.
+/// The state of the decision about the changes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeSetState {
     /// They wait for a decision.

@@ -80,7 +80,7 @@ impl Account {
         }
     }
 
-    /// What an event of usage is told with: the model that the vendor names, so that the host counts at
+    /// The extension of an event of usage: the model that the vendor names, so that the host counts at
     /// its price.
     pub(super) fn usage_ext(&self, event: &AgentEventKind) -> Option<BTreeMap<String, Value>> {
         if !matches!(event, AgentEventKind::UsageUpdated { .. }) {

@@ -76,10 +76,10 @@ pub(crate) struct KeyLimits {
     /// How many tokens one answer may have.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_output_tokens: Option<u64>,
-    /// How many requests it may have at once.
+    /// The most requests it may have at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_concurrent: Option<u32>,
-    /// How many MCP sessions it may have at once.
+    /// The most MCP sessions it may have at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_sessions: Option<u32>,
 }

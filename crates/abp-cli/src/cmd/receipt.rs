@@ -61,7 +61,7 @@ fn diff(old: &Path, new: &Path, output: &mut Output) -> Result<ExitStatus, AbpEr
     Ok(ExitStatus::Success)
 }
 
-/// What confined the processes of a run, in a line.
+/// The sandbox of a run's processes, in a line.
 fn confined(sandbox: &SandboxReport) -> String {
     if sandbox.layers.is_empty() {
         return format!("{BAD}by nothing: the sandbox is switched off{BAD:#}");

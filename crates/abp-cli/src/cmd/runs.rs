@@ -113,7 +113,7 @@ fn task(run: &RunRecord) -> String {
     task.unwrap_or_default().to_owned()
 }
 
-/// How far the changes of a run are decided, for programs.
+/// The state of the decision about a run's changes, for programs.
 fn decision_json(state: &DecisionState) -> Value {
     match state {
         DecisionState::Nothing => json!({ "state": "nothing_to_decide" }),

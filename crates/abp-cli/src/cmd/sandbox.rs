@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use abp_core::{PolicyProfile, WorkspaceMode};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
-    ConfinedProgram, Confinement, ContainedProcess, Egress, EgressEvent, Exit, GivenStreams,
-    Launcher, ProcessSpec, ResourceLimits, RunSandbox,
+    ConfinedProgram, Confinement, ContainedProcess, Egress, EgressEvent, EgressReport, Exit,
+    GivenStreams, Launcher, ProcessSpec, ResourceLimits, RunSandbox,
 };
 use abp_policy::{Holder, Holders, PolicyEngine, lists_in_use};
 use abp_sidecar_sdk::{Place, sandbox_settings};
@@ -36,6 +36,8 @@ const PASSED_ON: [&str; 9] = [
     "TZ",
     "USER",
 ];
+/// The most refused connections that are listed.
+const MAX_LISTED: usize = 20;
 /// What a shell says of a program that a signal ended.
 const SIGNAL_BASE: i32 = 128;
 
@@ -52,14 +54,18 @@ pub(crate) fn run(
 }
 
 /// A sandbox as the command line and the configuration ask for it.
-struct Asked {
+struct PlannedSandbox {
     sandbox: RunSandbox,
     profile: PolicyProfile,
     policy: PolicyEngine,
     workspace: PathBuf,
 }
 
-fn ask(args: &SandboxPlanArgs, command: &[OsString], session: &Session) -> Result<Asked, AbpError> {
+fn ask(
+    args: &SandboxPlanArgs,
+    command: &[OsString],
+    session: &Session,
+) -> Result<PlannedSandbox, AbpError> {
     let place = Place::of_this_program();
     let Some(mut settings) = sandbox_settings(&session.config().sandbox, &place) else {
         let message = "the configuration switches sandboxes off: engine = \"none\" under [sandbox]";
@@ -99,7 +105,7 @@ fn ask(args: &SandboxPlanArgs, command: &[OsString], session: &Session) -> Resul
         hidden: &own,
     };
     let sandbox = settings.plan(&confined, &policy)?;
-    Ok(Asked {
+    Ok(PlannedSandbox {
         sandbox,
         profile,
         policy,
@@ -135,13 +141,7 @@ fn run_program(
         limits: ResourceLimits::default(),
     };
     let (exit, refused) = block_on(async { start(&spec, asked.policy).await })?;
-    for event in refused {
-        let rule = one_line(&event.rule.to_string());
-        output.warn(&format!(
-            "refused connection to {} ({rule})",
-            one_line(&event.host)
-        ));
-    }
+    refused.print(output);
     Ok(status(exit))
 }
 
@@ -149,7 +149,7 @@ fn run_program(
 async fn start(
     spec: &ProcessSpec,
     policy: PolicyEngine,
-) -> Result<(Exit, Vec<EgressEvent>), AbpError> {
+) -> Result<(Exit, RefusedConnections), AbpError> {
     let cannot = |error: &dyn std::error::Error| {
         let cause = error
             .source()
@@ -171,14 +171,60 @@ async fn start(
     let egress = egress.transpose().map_err(|error| cannot(&error))?;
     let relay = terminal.map(Terminal::relay).transpose();
     let relay = relay.map_err(|error| cannot(&error))?;
-    let exit = process.exited().await;
-    drop(relay);
-    let events = match egress {
-        Some(egress) => egress.close().await,
-        None => Vec::new(),
+    let mut refused = RefusedConnections::default();
+    let mut egress = egress;
+    let exit = loop {
+        tokio::select! {
+            exit = process.exited() => break exit,
+            report = next_report(&mut egress) => refused.take(report),
+        }
     };
-    let refused = events.into_iter().filter(|event| !event.is_allowed());
-    Ok((exit, refused.collect()))
+    drop(relay);
+    if let Some(egress) = egress {
+        for report in egress.close().await {
+            refused.take(report);
+        }
+    }
+    Ok((exit, refused))
+}
+
+/// Connections that were refused: the first ones, and the number of all others.
+#[derive(Debug, Default)]
+struct RefusedConnections {
+    listed: Vec<EgressEvent>,
+    others: u64,
+}
+
+impl RefusedConnections {
+    fn take(&mut self, report: EgressReport) {
+        match report {
+            EgressReport::Event(event) if event.is_allowed() => {}
+            EgressReport::Event(event) if self.listed.len() < MAX_LISTED => self.listed.push(event),
+            EgressReport::Event(_) => self.others += 1,
+            EgressReport::Lost(count) => self.others += count,
+        }
+    }
+
+    fn print(&self, output: &mut Output) {
+        for event in &self.listed {
+            let rule = one_line(&event.rule.to_string());
+            let host = one_line(&event.host);
+            output.warn(&format!("refused connection to {host} ({rule})"));
+        }
+        if self.others > 0 {
+            output.warn(&format!("{} more connections are not listed", self.others));
+        }
+    }
+}
+
+/// The next report; never where there is no way out.
+async fn next_report(egress: &mut Option<Egress>) -> EgressReport {
+    if let Some(egress) = egress
+        && let Some(report) = egress.next().await
+    {
+        return report;
+    }
+    std::future::pending().await
 }
 
 fn own_streams() -> io::Result<GivenStreams> {
@@ -273,7 +319,7 @@ fn explain(
     Ok(0)
 }
 
-fn explained(asked: &Asked) -> Vec<ExplainedRule> {
+fn explained(asked: &PlannedSandbox) -> Vec<ExplainedRule> {
     let holders = asked.sandbox.holders();
     let lists = lists_in_use(&asked.profile).into_iter();
     let rules = lists.flat_map(|list| {

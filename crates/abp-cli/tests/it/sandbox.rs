@@ -25,8 +25,8 @@ try source overwrite "$SOURCE/forged.txt"
 try home overwrite "$CANARY"
 try read-state ls "$STATE"
 try connect python3 -c "import socket, os; socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 2)"
-try proxied env -u no_proxy -u NO_PROXY curl -sS -f -m 5 "http://127.0.0.1:$PORT/"
-try named curl -sS -f -m 5 http://evil.test/
+try proxied env -u no_proxy -u NO_PROXY python3 -c "import urllib.request as r, os; r.urlopen('http://127.0.0.1:' + os.environ['PORT'], timeout=5)"
+try named python3 -c "import urllib.request as r; r.urlopen('http://evil.test/', timeout=5)"
 final '{"outcome":"complete"}'
 "#;
 
@@ -192,6 +192,92 @@ fn d17_a_sandbox_that_cannot_be_had_starts_nothing() {
     assert!(notes.contains("not sandboxed"), "{notes}");
 }
 
+/// The trace lists so many connections and no more; every refusal is counted.
+#[test]
+fn refusals_are_counted_beyond_those_that_are_listed() {
+    let script = r#"hello; SEEN=/tmp/seen; run
+python3 -c "
+import socket
+for number in range(1200):
+    proxy = socket.create_connection(('127.0.0.1', 3128), 10)
+    proxy.sendall(b'CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n')
+    while proxy.recv(4096):
+        pass
+" >&2
+final '{"outcome":"complete"}'"#;
+    let desk = desk_with(script, "", "");
+    desk.write(
+        "policy.json",
+        json!({"allow_network": ["example.test"]}).to_string(),
+    );
+    let (status, receipt) = run(&desk, &["--policy", "policy.json"]);
+    assert_eq!(status, 0, "{receipt:#}");
+    let denied = &rule(&receipt, "allow_network", "<not listed>")["denied"];
+    assert_eq!(denied, &json!(1200));
+    let trace = receipt["trace"].as_array().unwrap().iter();
+    let listed = trace
+        .clone()
+        .filter(|event| event["type"] == "network_connection");
+    assert_eq!(listed.count(), 1000);
+    let mut warnings = trace.filter(|event| event["type"] == "warning");
+    assert!(warnings.any(|event| event["message"].to_string().contains("1000 connections")));
+}
+
+/// What the operator opens is open, and said to be.
+#[test]
+fn an_open_network_and_lent_paths_are_what_they_say() {
+    let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = outside.local_addr().unwrap().port();
+    let desk = Desk::new();
+    let lent = tempfile::tempdir().unwrap();
+    std::fs::write(lent.path().join("model"), "weights").unwrap();
+    let lent = lent.path().canonicalize().unwrap();
+    let script = format!(
+        "cat {path}/model && ! echo x > {path}/new 2>/dev/null && echo \" $GIVEN$OTHER\"",
+        path = lent.display()
+    );
+    let path = lent.to_str().unwrap();
+    let words = [
+        "sandbox",
+        "run",
+        "--read-only",
+        path,
+        "--env",
+        "GIVEN=given",
+    ];
+    let ran = desk.abp(&[&words[..], &["--", "sh", "-c", &script]].concat());
+    assert_eq!(
+        (ran.status, &*ran.stdout),
+        (0, "weights given\n"),
+        "{}",
+        ran.stderr
+    );
+    let unlent = desk.abp(&["sandbox", "run", "--", "sh", "-c", &script]);
+    assert_ne!(unlent.status, 0);
+
+    let connect = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 2)");
+    let connects = |config: &str| {
+        desk.write("operator.toml", config);
+        let words = ["sandbox", "run", "--config", "operator.toml", "--"];
+        desk.abp(&[&words[..], &["python3", "-c", &connect]].concat())
+            .status
+            == 0
+    };
+    assert!(!connects(""));
+    assert!(connects("[sandbox]\nnetwork = \"open\"\n"));
+    let explain = [
+        "sandbox",
+        "explain",
+        "--config",
+        "operator.toml",
+        "--network",
+        "example.test",
+    ];
+    let (_, plan) = desk.json(&explain);
+    assert_eq!(plan["sandbox"]["network"], "open");
+    assert_eq!(plan["rules"][0]["enforced_by"], "none", "{plan:#}");
+}
+
 /// Where there are no namespaces: no paths outside the list, and no network.
 #[test]
 fn d16_landlock_alone_confines_a_run() {
@@ -203,6 +289,7 @@ try temporary sh -c 'echo x > "$TMPDIR/file"'
 try source sh -c 'echo forged > "$SOURCE/forged.txt"'
 try read-source cat "$SOURCE/.env"
 try read-home cat "$CANARY"
+try read-state ls "$STATE"
 try connect python3 -c "import socket, os; socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 2)"
 final '{"outcome":"complete"}'"#;
     let desk = desk_with(script, "", "engine = \"landlock\"");
@@ -210,8 +297,9 @@ final '{"outcome":"complete"}'"#;
     std::fs::write(&canary, "alive").unwrap();
     let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
     let settings = format!(
-        "SOURCE = {:?}\nCANARY = {canary:?}\nPORT = \"{}\"\n",
+        "SOURCE = {:?}\nCANARY = {canary:?}\nSTATE = {:?}\nPORT = \"{}\"\n",
         desk.path(""),
+        desk.state(""),
         outside.local_addr().unwrap().port()
     );
     desk.write("operator.toml", format!("{config}{settings}"))
@@ -238,6 +326,7 @@ final '{"outcome":"complete"}'"#;
         "source failed",
         "read-source failed",
         "read-home failed",
+        "read-state failed",
         "connect failed",
     ];
     assert_eq!(tried, expected, "{diff}");
@@ -255,7 +344,8 @@ fn a_program_of_the_command_line_is_confined() {
     let policy = json!({"deny_write": ["locked", "*.pem"], "deny_read": ["secret.txt"]});
     desk.write("policy.json", policy.to_string());
     let script = "echo made > made; rm locked/file; mv locked away; cat secret.txt; \
-                  echo x > ../outside; curl -sS -f http://evil.test/; ls -A ~; exit 7";
+                  echo x > ../outside; python3 -c \
+                  \"import urllib.request as r; r.urlopen('http://evil.test/', timeout=5)\"; ls -A ~; exit 7";
     let run = [
         "sandbox",
         "run",

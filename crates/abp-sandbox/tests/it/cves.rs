@@ -14,9 +14,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::support::{Finished, finish, home, kernel, lacks_namespaces, plan, request, run, spec};
 
 /// A workspace, and a directory beside it that no program may reach.
-struct Place(tempfile::TempDir);
+struct TestDirectory(tempfile::TempDir);
 
-impl Place {
+impl TestDirectory {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         for (path, content) in [
@@ -73,7 +73,7 @@ async fn cve_2025_59532_and_61260_a_repository_or_a_model_gives_no_rights() {
     if lacks_namespaces("CVE-2025-59532 and CVE-2025-61260") {
         return;
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     let request = place.request(EngineChoice::Namespaces);
     let before = plan(&request);
     for (path, content) in [
@@ -115,7 +115,7 @@ async fn cve_2026_25725_a_protected_file_that_is_absent_is_refused_not_forgotten
         return;
     }
     for engine in engines() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let settings = place.at("work/.claude/settings.json");
         let mut request = place.request(engine);
         request.protected = vec![settings.clone()];
@@ -123,7 +123,7 @@ async fn cve_2026_25725_a_protected_file_that_is_absent_is_refused_not_forgotten
         assert!(refused.contains("work/.claude"), "{engine:?}: {refused}");
         assert!(!place.at("work/.claude").exists(), "{engine:?}");
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     fs::create_dir(place.at("work/.claude")).unwrap();
     let mut request = place.request(EngineChoice::Namespaces);
     request.protected = vec![place.at("work/.claude")];
@@ -154,7 +154,7 @@ async fn cve_2026_39861_50549_and_87766_links_in_the_set_up_are_refused() {
             if engine == EngineChoice::Landlock && !counts_alone {
                 continue;
             }
-            let place = Place::new();
+            let place = TestDirectory::new();
             let planned = plan(&place.request(engine));
             fs::rename(place.at(path), place.at("aside")).unwrap();
             symlink(target, place.at(path)).unwrap();
@@ -177,7 +177,7 @@ async fn cve_2026_87766_a_link_that_comes_and_goes_is_never_followed() {
     if lacks_namespaces("CVE-2026-87766, as a race") {
         return;
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     let request = place.request(EngineChoice::Namespaces);
     let planned = plan(&request);
     let [name, link] = ["work/sub", "other"].map(|path| place.at(path));
@@ -219,7 +219,7 @@ async fn d17_a_layer_that_is_missing_at_the_start_is_an_error() {
     if lacks_namespaces("a missing layer") {
         return;
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut kernel = kernel();
     kernel.landlock = Ok(99);
     let system = abp_sandbox::SystemLayout::read(home().as_deref()).unwrap();

@@ -32,7 +32,7 @@ pub(super) fn private_directory(name: &str, path: &Path) -> Check {
     Check::new(name, status, detail)
 }
 
-/// How others than this user can reach a directory.
+/// The ways in which others than this user can reach a directory.
 fn exposure(path: &Path) -> Option<String> {
     let found = match path.metadata() {
         Ok(found) => found,

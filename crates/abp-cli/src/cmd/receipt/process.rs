@@ -1,4 +1,4 @@
-//! How the process behind a failed run ended, in a few lines.
+//! The end of the process behind a failed run, in a few lines.
 
 use abp_error::AbpErrorDto;
 

@@ -29,6 +29,7 @@ mod reaper;
 mod root;
 mod seccomp;
 mod stage;
+mod trees;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -13,7 +13,7 @@ use landlock::{
 use rustix::fs::{CWD, FileType, fstat};
 use rustix::io::Errno;
 
-use super::root::{DEVICES, open_path};
+use super::trees::{DEVICES, open_path};
 use crate::plan::{Engine, MountKind, Network, SandboxPlan};
 
 /// The newest version whose rights we know; older kernels have fewer.

@@ -20,39 +20,21 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, mkdirat, openat2,
     statx, symlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string,
-    fsmount, fsopen, mount, mount_bind, mount_change, mount_remount, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    mount, mount_bind, mount_remount, move_mount, open_tree,
 };
 use rustix::process::geteuid;
 
 use super::mountinfo::{self, Alias};
+use super::trees::{DEVICE_LINKS, DEVICES, MACHINE_WIDE, attach, clone_open, failed, separate};
 use crate::Concealment;
-
-/// Files of `/proc` that change the whole machine; user id 0 may write them without any capability.
-const MACHINE_WIDE: [&str; 5] = [
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-    "/proc/irq",
-    "/proc/bus",
-    "/proc/fs",
-];
-/// The devices that a program of user id 0 gets. The disks, which hold the state, are not among them.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-const DEVICE_LINKS: [(&str, &str); 5] = [
-    ("/proc/self/fd", "fd"),
-    ("/proc/self/fd/0", "stdin"),
-    ("/proc/self/fd/1", "stdout"),
-    ("/proc/self/fd/2", "stderr"),
-    ("pts/ptmx", "ptmx"),
-];
 
 /// A directory, whatever path leads to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,10 +81,7 @@ pub(super) fn settle(hidden: &[PathBuf], workspace: &Path) -> Result<Concealment
 }
 
 fn enter() -> Result<(), String> {
-    unshare(CloneFlags::CLONE_NEWNS)
-        .map_err(|error| format!("no mount namespace can be made: {error}"))?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(failed("cannot separate the mounts"))?;
+    separate()?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(failed("cannot mount /proc"))
 }
@@ -114,11 +93,12 @@ fn guard_machine() -> Result<(), String> {
         return Ok(());
     }
     for path in MACHINE_WIDE {
-        match mount_bind(path, path) {
+        let path = format!("/{path}");
+        match mount_bind(&*path, &*path) {
             Err(Errno::NOENT) => {}
             bound => {
-                bound.map_err(failed(path))?;
-                make_read_only(Path::new(path))?;
+                bound.map_err(failed(&path))?;
+                make_read_only(Path::new(&path))?;
             }
         }
     }
@@ -325,16 +305,7 @@ impl EmptyTree {
 
 /// A copy of the mounts at and beneath a directory, not attached.
 fn clone_tree(directory: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(open_directory(directory)?, "", flags)
-}
-
-fn attach(tree: &OwnedFd, directory: &OwnedFd) -> rustix::io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", directory, "", flags)
+    clone_open(&open_directory(directory)?)
 }
 
 /// Opens a directory by a path in which nothing is a link.
@@ -354,8 +325,4 @@ fn identify(directory: impl AsFd) -> rustix::io::Result<Identity> {
         device: known.st_dev,
         inode: known.st_ino,
     })
-}
-
-fn failed(what: &str) -> impl Fn(Errno) -> String {
-    move |error| format!("{what}: {error}")
 }

@@ -11,50 +11,27 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2, statat,
-    symlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, mkdirat, openat, statat, symlinkat,
 };
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
-    mount_change, mount_remount, move_mount, open_tree, unmount,
-};
+use rustix::mount::{MountAttrFlags, MountFlags, UnmountFlags, mount_remount, unmount};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::mountinfo;
+use super::trees::{
+    DEVICE_LINKS, DEVICES, MACHINE_WIDE, attach, clone_open, failed, new_file_system, open_path,
+    separate,
+};
 use crate::plan::{MountKind, SandboxPlan};
 
 /// A directory of every Linux system, over which the new root lies until it is the root.
 const BASE: &str = "/usr";
 /// The size of the file system that holds links, mount points and made files.
 const SKELETON_BYTES: &str = "4m";
-/// Devices that lead to nothing of the machine.
-pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-const DEVICE_LINKS: [(&str, &str); 5] = [
-    ("/proc/self/fd", "fd"),
-    ("/proc/self/fd/0", "stdin"),
-    ("/proc/self/fd/1", "stdout"),
-    ("/proc/self/fd/2", "stderr"),
-    ("pts/ptmx", "ptmx"),
-];
-/// Files of `/proc` that change the whole machine; user id 0 may write them without any capability.
-const MACHINE_WIDE: [&str; 10] = [
-    "proc/sys",
-    "proc/sysrq-trigger",
-    "proc/irq",
-    "proc/bus",
-    "proc/fs",
-    "proc/acpi",
-    "proc/dynamic_debug",
-    "proc/latency_stats",
-    "proc/mtrr",
-    "proc/scsi",
-];
 /// Files of `/proc` that tell about the whole machine's memory and keys.
 const TELLING: [&str; 4] = [
     "proc/kcore",
@@ -102,13 +79,6 @@ pub(super) fn probe() -> Result<(), String> {
         "no /proc can be mounted, as in a container that hides parts of its own",
     ))?;
     Ok(())
-}
-
-fn separate() -> Result<(), String> {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
-        .map_err(|error| format!("no mount namespace can be made: {error}"))?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(failed("cannot separate the mounts"))
 }
 
 fn clone_sources(plan: &SandboxPlan) -> Result<BTreeMap<PathBuf, Clone>, String> {
@@ -390,20 +360,6 @@ fn nothing() -> MountAttrFlags {
         | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
 
-/// A file system of its own, not attached.
-pub(super) fn new_file_system(
-    kind: &str,
-    options: &[(&str, &str)],
-    attributes: MountAttrFlags,
-) -> rustix::io::Result<OwnedFd> {
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (option, value) in options {
-        fsconfig_set_string(&context, *option, *value)?;
-    }
-    fsconfig_create(&context)?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-}
-
 /// A copy of the mounts at and beneath a path in which nothing is a link, not attached.
 fn clone_tree(path: &Path) -> rustix::io::Result<Clone> {
     let opened = open_path(CWD, path)?;
@@ -412,29 +368,4 @@ fn clone_tree(path: &Path) -> rustix::io::Result<Clone> {
         tree: clone_open(&opened)?,
         is_directory: kind == FileType::Directory,
     })
-}
-
-fn clone_open(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(opened, "", flags)
-}
-
-fn attach(tree: &OwnedFd, point: &OwnedFd) -> rustix::io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", point, "", flags)
-}
-
-/// Opens a path in which nothing is a link.
-pub(super) fn open_path(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
-    // With `NOFOLLOW`, a link at the end of the path would be opened itself instead of being refused.
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(directory, path, flags, Mode::empty(), resolve)
-}
-
-fn failed(what: &str) -> impl Fn(Errno) -> String {
-    move |error| format!("{what}: {error}")
 }

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use abp_sandbox::is_base_variable;
+
 /// The variable that marks a sidecar and all its descendants with an id of their own.
 pub const SIDECAR_ID: &str = "ABP_SIDECAR_ID";
 
-/// Variables that every sidecar gets from the host. No secret is among them.
-const PASSED_ON: &[&str] = &[
-    "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER",
-];
-/// And every variable whose name begins so.
-const PASSED_ON_PREFIX: &str = "LC_";
+/// A variable that sidecars get besides those of every program.
+const LANGUAGE: &str = "LANGUAGE";
 /// Variables whose names begin so are ABP's own. No loader and no runtime looks at them, so the
 /// launcher can have them too, and be found by them.
 const MARK_PREFIX: &str = "ABP_";
@@ -24,10 +22,7 @@ pub(crate) fn environment(
     given: &BTreeMap<String, String>,
     id: &str,
 ) -> (Variables, Variables) {
-    let passed_on = |name: &OsString| {
-        name.to_str()
-            .is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
-    };
+    let passed_on = |name: &OsString| is_base_variable(name) || name == LANGUAGE;
     let is_mark = |name: &&String| name.starts_with(MARK_PREFIX);
     let (marks, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
         given.iter().partition(|(name, _)| is_mark(name));

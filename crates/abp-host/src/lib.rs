@@ -21,7 +21,7 @@ pub use abp_egress::{EgressEvent, EgressReport, EgressRule, EgressVerdict};
 pub use abp_sandbox::{
     Confinement, ContainedProcess, Containment, EngineChoice, Exit, GivenStreams, Launcher,
     Machine, Network, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
-    run_if_launcher,
+    is_base_variable, run_if_launcher,
 };
 pub use client::SidecarClient;
 pub use egress::Egress;

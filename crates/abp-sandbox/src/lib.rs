@@ -4,6 +4,7 @@
 //!   machine ([`SystemLayout`]) and from what the kernel offers ([`KernelFeatures`]), and printable.
 //! - [`ContainedProcess`] starts a program as its plan says, so that no descendant of it outlives it, or us.
 
+mod environment;
 mod error;
 mod kernel;
 mod launcher;
@@ -15,6 +16,7 @@ mod program;
 mod system;
 mod wire;
 
+pub use environment::is_base_variable;
 pub use error::SpawnError;
 pub use kernel::KernelFeatures;
 pub use launcher::run_if_launcher;

@@ -12,7 +12,7 @@ use abp_core::{PolicyProfile, WorkspaceMode};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
     ConfinedProgram, Confinement, ContainedProcess, Egress, EgressEvent, EgressReport, Exit,
-    GivenStreams, Launcher, ProcessSpec, ResourceLimits, RunSandbox,
+    GivenStreams, Launcher, ProcessSpec, ResourceLimits, RunSandbox, is_base_variable,
 };
 use abp_policy::{Holder, Holders, PolicyEngine, lists_in_use};
 use abp_sidecar_sdk::{Place, sandbox_settings};
@@ -24,18 +24,8 @@ use crate::session::{Session, block_on};
 use crate::text::one_line;
 use terminal::Terminal;
 
-/// Variables that every program gets, where they are set. No secret is among them.
-const PASSED_ON: [&str; 9] = [
-    "COLORTERM",
-    "LANG",
-    "LANGUAGE",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "TERM",
-    "TZ",
-    "USER",
-];
+/// Variables that a program at a terminal gets besides those of every program.
+const OF_TERMINALS: [&str; 3] = ["COLORTERM", "LANGUAGE", "TERM"];
 /// The most refused connections that are listed.
 const MAX_LISTED: usize = 20;
 /// What a shell says of a program that a signal ended.
@@ -237,10 +227,8 @@ fn own_streams() -> io::Result<GivenStreams> {
 }
 
 fn environment(asked: &[String]) -> BTreeMap<OsString, OsString> {
-    let is_passed_on = |name: &OsStr| {
-        name.to_str()
-            .is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with("LC_"))
-    };
+    let is_passed_on =
+        |name: &OsStr| is_base_variable(name) || OF_TERMINALS.iter().any(|known| name == *known);
     let mut env: BTreeMap<OsString, OsString> = std::env::vars_os()
         .filter(|(name, _)| is_passed_on(name))
         .collect();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use abp_sandbox::{
     Concealment, Confinement, ContainedProcess, Launcher, ProcessSpec, ResourceLimits,
+    is_base_variable,
 };
 use sidecar_kit::Decoder;
 use tokio::io::{
@@ -25,11 +26,6 @@ const QUEUE: usize = 256;
 const GRACE: Duration = Duration::from_secs(2);
 /// The longest part of a line that a server wrote to standard error.
 const SHOWN: usize = 400;
-/// Variables that every server gets. No secret is among them.
-const PASSED_ON: [&str; 9] = [
-    "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
-];
-
 /// The programs of a server that have not ended; there is one for each connection.
 #[derive(Clone, Debug)]
 pub struct RunningPrograms(watch::Sender<usize>);
@@ -86,10 +82,8 @@ pub(super) struct ClosingWriter {
 
 impl ProgramServer {
     pub(super) async fn start(&self) -> Result<Streams, McpUpstreamError> {
-        let inherited = std::env::vars_os().filter(|(name, _)| {
-            name.to_str()
-                .is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with("LC_"))
-        });
+        let inherited =
+            std::env::vars_os().filter(|(name, _)| is_base_variable(name) || name == "TERM");
         let given = self.env.iter();
         let given = given.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let spec = ProcessSpec {

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
-    ConfinedProgram, Confinement, EngineChoice, Network, RunSandbox, SandboxSettings,
-    SidecarClient, SidecarSpec,
+    ConfinedProgram, Confinement, Engine, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
 };
-use abp_policy::{Holder, Holders};
+use abp_policy::Holders;
 
 use crate::secrets::Secrets;
 use crate::session::SidecarSession;
@@ -64,13 +63,9 @@ impl SidecarBackend {
     /// Runs every sidecar in a sandbox of its own.
     #[must_use]
     pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
-        self.descriptor.mounts = settings.engine != EngineChoice::Landlock;
-        self.descriptor.holders.network = match settings.network {
-            Network::Open => Holder::NONE,
-            Network::Closed | Network::Proxied(_) => {
-                Holder::kernel("network namespace and egress proxy")
-            }
-        };
+        self.descriptor.mounts = matches!(settings.engine(), Ok(Engine::Namespaces));
+        let confined = settings.expected_holders();
+        self.descriptor.holders = self.descriptor.holders.or_stronger(confined);
         self.sandbox = Some(settings);
         self
     }

@@ -19,7 +19,7 @@ mod spec;
 
 pub use abp_egress::{EgressEvent, EgressReport, EgressRule, EgressVerdict};
 pub use abp_sandbox::{
-    Confinement, ContainedProcess, Containment, EngineChoice, Exit, GivenStreams, Launcher,
+    Confinement, ContainedProcess, Containment, Engine, EngineChoice, Exit, GivenStreams, Launcher,
     Machine, Network, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
     is_base_variable, run_if_launcher,
 };

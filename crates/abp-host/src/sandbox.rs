@@ -54,16 +54,23 @@ pub struct RunSandbox {
 }
 
 impl SandboxSettings {
-    /// The name of the mechanism that sandboxes will have.
+    /// The mechanism that sandboxes will have.
     ///
     /// # Errors
     /// Fails where none can be had.
-    pub fn engine(&self) -> Result<&'static str, AbpError> {
+    pub fn engine(&self) -> Result<Engine, AbpError> {
         let kernel = self.machine.kernel().map_err(|error| refused(&error))?;
-        let engine = kernel
-            .choose(self.engine)
-            .map_err(|error| refused(&error))?;
-        Ok(engine.as_str())
+        kernel.choose(self.engine).map_err(|error| refused(&error))
+    }
+
+    /// The holders that a sandbox will bring, besides single mounts; none where no sandbox can be had, and
+    /// runs are refused.
+    #[must_use]
+    pub fn expected_holders(&self) -> Holders {
+        match self.engine() {
+            Ok(engine) => holders(network(self.network, engine), engine),
+            Err(_) => Holders::NONE,
+        }
     }
 
     /// Plans the sandbox of a program under a policy.
@@ -153,21 +160,7 @@ impl RunSandbox {
     /// The holders of the policy's rules that the sandbox brings, besides single mounts.
     #[must_use]
     pub fn holders(&self) -> Holders {
-        let network = match (self.plan.network(), self.plan.engine()) {
-            (Network::Open, _) => Holder::NONE,
-            (Network::Closed, Engine::Namespaces) => Holder::kernel("network namespace"),
-            (Network::Proxied(_), Engine::Namespaces) => {
-                Holder::kernel("network namespace and egress proxy")
-            }
-            // A filter that looks at numbers of ports and of calls, not a network without a way out.
-            (Network::Closed | Network::Proxied(_), Engine::Landlock) => {
-                Holder::host("landlock and seccomp")
-            }
-        };
-        Holders {
-            network,
-            ..Holders::NONE
-        }
+        holders(self.plan.network(), self.plan.engine())
     }
 
     /// The sandbox as a receipt tells it.
@@ -183,6 +176,24 @@ impl RunSandbox {
             layers: self.plan.layers(),
             network: network.to_owned(),
         }
+    }
+}
+
+fn holders(network: Network, engine: Engine) -> Holders {
+    let network = match (network, engine) {
+        (Network::Open, _) => Holder::NONE,
+        (Network::Closed, Engine::Namespaces) => Holder::kernel("network namespace"),
+        (Network::Proxied(_), Engine::Namespaces) => {
+            Holder::kernel("network namespace and egress proxy")
+        }
+        // A filter that looks at numbers of ports and of calls, not a network without a way out.
+        (Network::Closed | Network::Proxied(_), Engine::Landlock) => {
+            Holder::host("landlock and seccomp")
+        }
+    };
+    Holders {
+        network,
+        ..Holders::NONE
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
         scratch_bytes: None,
     };
     // Looked at once for all runs of a process, so it is not part of a start.
-    let engine = settings.engine()?;
+    let engine = settings.engine()?.as_str();
     let (mut plain, mut sandboxed) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
         plain.push(runtime.block_on(start(&workspace, None))?);

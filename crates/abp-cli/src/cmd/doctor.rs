@@ -201,7 +201,7 @@ fn engine(config: &Config, place: &Place) -> Check {
         Ok(engine) => Check::new(
             "sandbox",
             Status::Ok,
-            format!("runs are confined by {engine}"),
+            format!("runs are confined by {}", engine.as_str()),
         ),
         Err(error) => Check::new(
             "sandbox",

@@ -183,6 +183,32 @@ fn d17_a_sandbox_that_cannot_be_had_starts_nothing() {
     assert!(shown.contains("SANDBOX_UNAVAILABLE"), "{shown}");
     assert!(shown.contains("max_user_namespaces"), "{shown}");
 
+    // A plan on such a machine expects what Landlock can hold, and no more.
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    desk.write(
+        "operator.toml",
+        config.replace("\"namespaces\"", "\"auto\""),
+    );
+    let policy = json!({"deny_write": ["readme.txt"], "deny_network": ["*"]});
+    desk.write("policy.json", policy.to_string());
+    let more = [
+        "--policy",
+        "policy.json",
+        "--no-default-policy",
+        "--dry-run",
+    ];
+    let planned = without(&[&words[..], &more].concat());
+    let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let rules = plan["policy"]["rules"].as_array().unwrap().iter();
+    let held: Vec<_> = rules
+        .map(|rule| (&rule["enforced_by"], &rule["by"]))
+        .collect();
+    let expected = [
+        (&json!("host"), &json!("verification")),
+        (&json!("host"), &json!("landlock and seccomp")),
+    ];
+    assert_eq!(held, expected, "{plan:#}");
+
     let desk = desk_with(script, "", "engine = \"none\"");
     let (status, receipt) = run(&desk, &[]);
     assert_eq!(status, 0, "{receipt:#}");

@@ -106,16 +106,17 @@ impl SandboxSettings {
             scratch_bytes: self.scratch_bytes,
             scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
         };
-        let mounted = protect(&mut request, policy);
+        let named = protect(&mut request, policy);
         let plan = self
             .machine
             .plan(&request)
             .map_err(|error| refused(&error))?;
-        let mounted = match plan.engine() {
-            Engine::Namespaces => mounted,
-            // Landlock cannot deny beneath a grant.
-            Engine::Landlock => Vec::new(),
-        };
+        // Only the plan says what is mounted: Landlock, for example, cannot deny beneath a grant.
+        let mounted = named
+            .into_iter()
+            .filter(|(_, path)| plan.holds(path))
+            .map(|(rule, _)| rule)
+            .collect();
         Ok(RunSandbox {
             plan,
             mounted,
@@ -213,10 +214,10 @@ fn make_scratch() -> Result<TempDir, AbpError> {
     })
 }
 
-/// Takes the paths that the policy names into the request, where they are there, and says which rules that
-/// holds. A path with a link in it cannot be a mount point that stays.
-fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<Rule> {
-    let mut mounted = Vec::new();
+/// Takes the paths that the policy names into the request, where they are there, and returns them with
+/// their rules. A path with a link in it cannot be a mount point that stays.
+fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<(Rule, PathBuf)> {
+    let mut named = Vec::new();
     for (rule, path) in policy.named_paths() {
         let path = request.workspace.join(path);
         if path.canonicalize().ok().as_ref() != Some(&path) {
@@ -231,10 +232,10 @@ fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<Rule> {
             | PolicyList::DenyNetwork
             | PolicyList::RequireApprovalFor => continue,
         };
-        paths.push(path);
-        mounted.push(rule);
+        paths.push(path.clone());
+        named.push((rule, path));
     }
-    mounted
+    named
 }
 
 fn refused(error: &SandboxError) -> AbpError {

@@ -170,7 +170,7 @@ impl StreamTranslator {
             self.ledger.enter_malformed();
             return Vec::new();
         };
-        let reader = Reader::new(&tape);
+        let reader = Reader::lenient(&tape);
         let mut deltas = Vec::new();
         let read = self.decoder.event(name, reader.root(), &mut deltas);
         match read.and_then(|()| self.count_open(&deltas)) {

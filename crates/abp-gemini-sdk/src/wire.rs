@@ -300,24 +300,6 @@ pub(crate) fn error_kind(word: &str) -> Option<IrErrorKind> {
     })
 }
 
-/// What an HTTP status means where no word says it.
-pub(crate) fn status_kind(status: u16) -> IrErrorKind {
-    match status {
-        400 | 422 => IrErrorKind::InvalidRequest,
-        401 => IrErrorKind::Authentication,
-        402 => IrErrorKind::Billing,
-        403 => IrErrorKind::Permission,
-        404 => IrErrorKind::NotFound,
-        409 => IrErrorKind::Conflict,
-        413 => IrErrorKind::TooLarge,
-        429 => IrErrorKind::RateLimit,
-        503 | 529 => IrErrorKind::Overloaded,
-        408 | 504 => IrErrorKind::Timeout,
-        500..=599 => IrErrorKind::Server,
-        _ => IrErrorKind::Other,
-    }
-}
-
 /// The HTTP status and the word for an error.
 pub(crate) fn error_word(kind: IrErrorKind) -> (u16, &'static str) {
     match kind {

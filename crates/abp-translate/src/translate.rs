@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use abp_core::ir::{IrConversation, IrError, IrResponse, Leaf, Origin, RawJson};
+use abp_core::ir::{IrConversation, IrError, IrErrorKind, IrResponse, Leaf, Origin, RawJson};
 use abp_dialect::{
     Codec, Dialect, DialectError, Exchange, Expected, Fate, How, Item, Lowering, Note, Reader,
     TargetProfile, WireFamily,
@@ -157,10 +157,11 @@ pub fn write_request(
     })
 }
 
-/// Translates an answer; `exchange` is what its request's translation left to undo.
+/// Translates an answer, or the error that stands in its place; `exchange` is what its request's
+/// translation left to undo.
 ///
 /// # Errors
-/// Fails where the source is no answer of its dialect.
+/// Fails where the source is neither.
 pub fn translate_response(
     source: &[u8],
     from: Dialect,
@@ -168,7 +169,13 @@ pub fn translate_response(
     exchange: &Exchange,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    translate_response_with(source, from, to, exchange, options, |_| {})
+    match translate_response_with(source, from, to, exchange, options, |_| {}) {
+        // Some servers answer with an error and a status of success.
+        Err(TranslateError::Source(problem)) if !matches!(problem, DialectError::Json(_)) => {
+            translate_error(source, from, to, None, options).map_err(|_| problem.into())
+        }
+        done => done,
+    }
 }
 
 /// Translates an answer that somebody looks at on the way: `look` sees what was read, with an id for
@@ -223,7 +230,10 @@ pub fn translate_error(
     status: Option<u16>,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    let read = |codec: &'static dyn Codec, root: Item<'_>| codec.read_error(root, status);
+    let read = |codec: &'static dyn Codec, root: Item<'_>| {
+        let error = codec.read_error(root, status);
+        error.or_else(|problem| unknown_error(root, status).ok_or(problem))
+    };
     let write = |job: Job<'_>, error| job.error(&error);
     let route = Route {
         from,
@@ -237,6 +247,24 @@ pub fn translate_error(
     done.status = status;
     checked(source, done, options, |output, options| {
         translate_error(output, to, from, status, options)
+    })
+}
+
+/// An error whose body is not in its vendor's form, as gateways and proxies make them: its status says
+/// what it is, and the body is told as it is.
+fn unknown_error(root: Item<'_>, status: Option<u16>) -> Option<IrError> {
+    let status = status.filter(|status| *status >= 400)?;
+    let body = root.raw();
+    root.note(How::Converted("error_body"));
+    Some(IrError {
+        kind: IrErrorKind::of_status(status),
+        status: Some(status),
+        message: body.with(body.text().to_owned()),
+        native: None,
+        code: None,
+        param: None,
+        request_id: None,
+        vendor: Vec::new(),
     })
 }
 

@@ -69,6 +69,9 @@ pub struct SandboxRequest {
     /// An empty directory that stands in for `/tmp` and the home directory where there is no root of its
     /// own; without one, the program can write to its workspace only.
     pub scratch_dir: Option<PathBuf>,
+    /// A directory of its own that is its home and stays when it ends: absolute, without links, and present.
+    /// `None` is a home in memory that ends with it.
+    pub home: Option<PathBuf>,
 }
 
 /// The mechanism that is wanted.
@@ -210,6 +213,9 @@ impl SandboxPlan {
         }
         if let Some(home) = &system.home {
             mounts.insert(home.clone(), MountKind::Temporary(scratch));
+        }
+        if let Some(home) = &request.home {
+            mounts.insert(home.clone(), MountKind::Writable(home.clone()));
         }
         let workspace = request.workspace.clone();
         let is_inside = |path: &&PathBuf| path.starts_with(&workspace) && **path != workspace;
@@ -376,18 +382,16 @@ fn environment(
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = Vec::new();
     let mut set = |name: &str, value: OsString| variables.push((name.into(), value));
-    match (engine, &request.scratch_dir) {
-        (Engine::Landlock, Some(scratch)) => {
-            set("HOME", scratch.into());
-            set("TMPDIR", scratch.into());
-        }
+    let (usual_home, temporary) = match (engine, &request.scratch_dir) {
+        (Engine::Landlock, Some(scratch)) => (Some(scratch), scratch.into()),
         (Engine::Namespaces, _) | (Engine::Landlock, None) => {
-            if let Some(home) = &system.home {
-                set("HOME", home.into());
-            }
-            set("TMPDIR", "/tmp".into());
+            (system.home.as_ref(), OsString::from("/tmp"))
         }
+    };
+    if let Some(home) = request.home.as_ref().or(usual_home) {
+        set("HOME", home.into());
     }
+    set("TMPDIR", temporary);
     if let Network::Proxied(port) = request.network {
         let proxy = format!("http://127.0.0.1:{port}");
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
@@ -455,7 +459,11 @@ fn check_workspace(workspace: &Path, system: &SystemLayout) -> Result<(), Sandbo
 }
 
 fn check_paths(request: &SandboxRequest) -> Result<(), SandboxError> {
-    let single = [Some(&request.workspace), request.scratch_dir.as_ref()];
+    let single = [
+        Some(&request.workspace),
+        request.scratch_dir.as_ref(),
+        request.home.as_ref(),
+    ];
     let lists = [&request.protected, &request.concealed, &request.read_only];
     let mut paths = single
         .into_iter()

@@ -34,6 +34,7 @@ fn request() -> SandboxRequest {
         network: Network::Closed,
         scratch_bytes: None,
         scratch_dir: None,
+        home: None,
     }
 }
 

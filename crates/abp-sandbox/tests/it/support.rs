@@ -45,6 +45,7 @@ pub(crate) fn request(workspace: &Path) -> SandboxRequest {
         network: Network::Closed,
         scratch_bytes: None,
         scratch_dir: None,
+        home: None,
     }
 }
 

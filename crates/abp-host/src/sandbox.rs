@@ -106,6 +106,7 @@ impl SandboxSettings {
             workspace,
             protected: Vec::new(),
             concealed: Vec::new(),
+            overlays: Vec::new(),
             network: network(self.network, engine),
             scratch_bytes: self.scratch_bytes,
             scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),

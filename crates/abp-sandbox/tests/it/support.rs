@@ -42,6 +42,7 @@ pub(crate) fn request(workspace: &Path) -> SandboxRequest {
         protected: Vec::new(),
         concealed: Vec::new(),
         read_only: Vec::new(),
+        overlays: Vec::new(),
         network: Network::Closed,
         scratch_bytes: None,
         scratch_dir: None,

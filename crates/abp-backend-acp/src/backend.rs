@@ -61,6 +61,7 @@ impl AcpBackend {
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
                 mounts: false,
+                overlays: false,
                 asked_tools: spec.permissions.asked_tools(),
                 measures_usage: false,
                 priority,
@@ -87,6 +88,8 @@ impl AcpBackend {
     #[must_use]
     pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
         self.descriptor.mounts = matches!(settings.engine(), Ok(Engine::Namespaces));
+        // Files that the agent reads and writes through the host are not in an overlay, which only the agent sees.
+        self.descriptor.overlays = settings.has_overlays() && !self.spec.offers_files;
         let confined = settings.expected_holders();
         self.descriptor.holders = self.descriptor.holders.or_stronger(confined);
         self.sandbox = Some(settings);
@@ -185,6 +188,7 @@ impl AcpBackend {
             hidden: &own,
             home: Some(home),
             installation: &self.spec.installation,
+            overlays: &spec.overlays,
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

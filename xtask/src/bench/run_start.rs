@@ -85,6 +85,7 @@ async fn start(workspace: &Path, settings: Option<&SandboxSettings>) -> Result<D
             search_path: OsStr::new("/usr/bin:/bin"),
             workspace,
             hidden: &[],
+            overlays: &[],
         };
         let sandbox = settings.plan(&confined, &PolicyEngine::default())?;
         spec.confinement = Confinement::Sandboxed(sandbox.plan);

@@ -95,6 +95,7 @@ impl Row {
         let spec = OpenSpec {
             run_id: Uuid::now_v7(),
             workspace_root: workspace.to_owned(),
+            overlays: Vec::new(),
             model: None,
             policy: PolicyEngine::default(),
             hidden: hidden.to_vec(),

@@ -256,7 +256,9 @@ impl AcpBackend {
             let message = format!("the agent did not answer initialize within {patience:?}");
             AbpError::new(ErrorCode::ProtocolHandshakeFailed, message)
         })?;
-        let answer = answer.map_err(|error| link.failure("initialize", &error))?;
+        let answer = answer.map_err(|error| {
+            manifest::foreign_version(&error).unwrap_or_else(|| link.failure("initialize", &error))
+        })?;
         manifest::check(&answer, &self.spec)?;
         Ok(answer)
     }

@@ -120,10 +120,7 @@ impl AcpBackend {
             model: asked.unwrap_or(&self.spec.usual_model),
         };
         let program = self.program(&spec, &target, &home, sandbox.as_ref())?;
-        let mut secrets = Secrets::new(program.secrets.clone());
-        if let Some(models) = &models {
-            secrets.add(models.key.expose_secret());
-        }
+        let secrets = Secrets::new(program.secrets.clone());
         let started = AgentProcess::spawn(program).await;
         let (process, streams) = started.map_err(|error| secrets.redact(error))?;
         let AgentStreams {
@@ -224,10 +221,10 @@ impl AcpBackend {
             let path = home.join(path).to_string_lossy().into_owned();
             env.entry(variable.to_owned()).or_insert(path);
         }
-        let secrets = match target.key {
-            "" => Vec::new(),
-            key => vec![SecretString::from(key)],
-        };
+        let mut secrets = self.spec.secrets.clone();
+        if !target.key.is_empty() {
+            secrets.push(SecretString::from(target.key));
+        }
         Ok(SidecarSpec {
             args: args.collect::<Result<_, _>>()?,
             env,

@@ -141,7 +141,12 @@ impl AcpBackend {
                 return Err(secrets.redact(ended.explain(error)));
             }
         };
+        let root = match &sandbox {
+            Some(sandbox) => sandbox.inside(&spec.workspace_root),
+            None => spec.workspace_root.clone(),
+        };
         Ok(AcpSession {
+            root,
             identity: identity(&self.descriptor.name, &answer),
             manifest: manifest::manifest(&answer.agent_capabilities, &self.spec.tools),
             capabilities: answer.agent_capabilities,
@@ -204,11 +209,17 @@ impl AcpBackend {
         let args = self.spec.args.iter().map(|arg| fill(arg, target));
         let env = fill_pairs(&self.spec.env, target)?;
         let mut env: BTreeMap<String, String> = env.into_iter().collect();
-        let confinement = match sandbox {
-            Some(sandbox) => Confinement::Sandboxed(sandbox.plan.clone()),
+        let (confinement, home) = match sandbox {
+            Some(sandbox) => {
+                let variables = sandbox.plan.environment().iter();
+                let own = variables.filter(|(name, _)| name == "HOME");
+                let own = own.map(|(_, home)| PathBuf::from(home)).next_back();
+                let seen = own.unwrap_or_else(|| home.to_owned());
+                (Confinement::Sandboxed(sandbox.plan.clone()), seen)
+            }
             None => {
                 env.insert("HOME".to_owned(), home.to_string_lossy().into_owned());
-                Confinement::Hidden(spec.hidden.clone())
+                (Confinement::Hidden(spec.hidden.clone()), home.to_owned())
             }
         };
         // Agents that follow the base directory specification would find the user's own directories else.

@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 /// Answers as the protocol says: what is not there is a resource that was not found.
 pub(crate) async fn read(
     context: &RunContext,
+    root: &Path,
     request: &ReadTextFileRequest,
 ) -> Result<Value, acp::Error> {
     let missing = || -> acp::Error {
         let path = request.path.to_string_lossy().into_owned();
         schema::Error::resource_not_found(Some(path)).into()
     };
-    let path = relative(context, &request.path).ok_or_else(missing)?;
+    let path = relative(root, &request.path).ok_or_else(missing)?;
     // The gate records a denial of every read; looking for a file that is not there is none.
     if !context.workspace_root().join(&path).exists() {
         return Err(missing());
@@ -43,10 +44,11 @@ pub(crate) async fn read(
 /// Answers with the reason of a denial.
 pub(crate) async fn write(
     context: &RunContext,
+    root: &Path,
     request: WriteTextFileRequest,
     parent: Option<String>,
 ) -> Result<Value, acp::Error> {
-    let Some(path) = relative(context, &request.path) else {
+    let Some(path) = relative(root, &request.path) else {
         let message = format!("{} is not in the workspace", request.path.display());
         return Err(acp::Error::invalid_params().data(json!(message)));
     };
@@ -58,8 +60,8 @@ pub(crate) async fn write(
     }
 }
 
-fn relative(context: &RunContext, path: &Path) -> Option<String> {
-    let inside = path.strip_prefix(context.workspace_root()).ok()?;
+fn relative(root: &Path, path: &Path) -> Option<String> {
+    let inside = path.strip_prefix(root).ok()?;
     inside.to_str().map(ToOwned::to_owned)
 }
 

@@ -1,5 +1,7 @@
 //! A work order as a prompt.
 
+use std::path::Path;
+
 use abp_backend_core::RunContext;
 use abp_backend_sidecar::{conversation_of, deliver_emulations};
 use abp_error::AbpError;
@@ -9,7 +11,7 @@ use agent_client_protocol::v1::schema::{ContentBlock, ResourceLink, TextContent}
 ///
 /// # Errors
 /// Fails where an emulation cannot be delivered in words.
-pub(crate) fn content(context: &RunContext) -> Result<Vec<ContentBlock>, AbpError> {
+pub(crate) fn content(context: &RunContext, root: &Path) -> Result<Vec<ContentBlock>, AbpError> {
     let mut order = context.order().clone();
     let applied = &context.plan().report().emulation.applied;
     deliver_emulations(&mut order, applied, conversation_of(context.payload()))?;
@@ -18,7 +20,7 @@ pub(crate) fn content(context: &RunContext) -> Result<Vec<ContentBlock>, AbpErro
         blocks.push(text(format!("{}:\n\n{}", snippet.name, snippet.content)));
     }
     for file in order.context.files {
-        let uri = format!("file://{}", context.workspace_root().join(&file).display());
+        let uri = format!("file://{}", root.join(&file).display());
         blocks.push(ContentBlock::ResourceLink(ResourceLink::new(file, uri)));
     }
     Ok(blocks)

@@ -1,5 +1,7 @@
 //! Running a work order on an agent.
 
+use std::path::PathBuf;
+
 use abp_agents::PermissionBehaviour;
 use abp_backend_core::{
     AgentSession, BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, RunModels,
@@ -39,6 +41,8 @@ pub(crate) struct AcpSession {
     pub(crate) egress: Option<Egress>,
     pub(crate) models: Option<RunModels>,
     pub(crate) sandbox: Option<RunSandbox>,
+    /// The workspace, as the agent sees it.
+    pub(crate) root: PathBuf,
     pub(crate) secrets: Secrets,
     pub(crate) earlier: Option<AgentSession>,
     pub(crate) max_workspace: Option<u64>,
@@ -150,6 +154,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
         egress,
         models,
         sandbox,
+        root,
         earlier,
         max_workspace,
         ..
@@ -165,7 +170,8 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
         connections: Connections::new(egress),
         models,
         account: Account::default(),
-        updates: UpdateMapper::new(asks),
+        updates: UpdateMapper::new(asks, root.clone()),
+        root,
         offers_files: spec.offers_files,
         session: None,
         is_replaying: false,
@@ -239,7 +245,7 @@ async fn work(
             .request(SetSessionModeRequest::new(session.clone(), mode.clone()));
         turn.drive("session/set_mode", asked, request).await?;
     }
-    let content = prompt::content(turn.context)?;
+    let content = prompt::content(turn.context, &turn.root)?;
     let asked = turn.link.request(PromptRequest::new(session, content));
     let patience = Patience::Prompt {
         stall: spec.timing.stall,
@@ -256,7 +262,7 @@ async fn open_session(
     servers: Vec<McpServer>,
 ) -> Result<SessionId, Stop> {
     let patience = Patience::Total(spec.timing.request);
-    let root = turn.context.workspace_root().to_owned();
+    let root = turn.root.clone();
     let Some(earlier) = earlier else {
         let asked = turn
             .link

@@ -1,5 +1,6 @@
 //! One run of an agent: everything that can happen while a request of ours is under way.
 
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub(crate) enum Patience {
 /// The state of a run under way.
 pub(crate) struct Turn<'c> {
     pub(crate) context: &'c RunContext,
+    /// The workspace, as the agent sees it.
+    pub(crate) root: PathBuf,
     pub(crate) link: AcpConnection,
     pub(crate) connections: Connections,
     pub(crate) models: Option<RunModels>,
@@ -246,7 +249,7 @@ impl Turn<'_> {
             "session/request_permission" => self.permission(params, responder).await,
             "fs/read_text_file" if self.offers_files => {
                 let read = match serde_json::from_value::<ReadTextFileRequest>(params) {
-                    Ok(request) => files::read(self.context, &request).await,
+                    Ok(request) => files::read(self.context, &self.root, &request).await,
                     Err(error) => Err(invalid(&error)),
                 };
                 respond(responder, read);
@@ -274,7 +277,10 @@ impl Turn<'_> {
                 return Ok(());
             }
         };
-        let question = self.updates.question(request.tool_call, &raw);
+        let Some(question) = self.updates.question(&raw) else {
+            respond(responder, Err(acp::Error::invalid_params()));
+            return Ok(());
+        };
         let id = question.tool_use_id.clone();
         let decision = match self.context.request_permission(question).await {
             Ok(()) => GateDecision::Allowed,
@@ -302,9 +308,8 @@ impl Turn<'_> {
                 return Ok(());
             }
         };
-        let path = request.path.to_string_lossy().into_owned();
-        let parent = self.updates.call_of_path(&path);
-        let written = files::write(self.context, request, parent.clone()).await;
+        let parent = self.updates.call_of_path(&request.path);
+        let written = files::write(self.context, &self.root, request, parent.clone()).await;
         let told = parent.map(|id| self.updates.answered(&id));
         let emitted = self.emit(told.unwrap_or_default()).await;
         respond(responder, written);

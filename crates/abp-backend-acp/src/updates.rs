@@ -5,6 +5,7 @@
 //! way. A call that was not asked about is judged when it is told.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use abp_backend_core::{Emission, PermissionQuestion};
 use abp_core::{AgentEventKind, OpaqueEvent, PlanEntry};
@@ -16,6 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// The most bytes of a tool's output, and of a text in a diff, that an event carries.
 const MAX_TEXT: usize = 64 * 1024;
+/// Members that hold words and no paths.
+const WORDS: [&str; 3] = ["text", "oldText", "newText"];
 /// The most bytes of an unknown update that an event carries.
 const MAX_UNKNOWN: usize = 16 * 1024;
 
@@ -23,8 +26,10 @@ const MAX_UNKNOWN: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct UpdateMapper {
     calls: BTreeMap<String, Call>,
-    /// Whether the agent is known to ask before it acts.
+    /// Whether the agent may ask before it acts.
     asks: bool,
+    /// The workspace, as the agent sees it.
+    root: PathBuf,
     /// Whether it said or did anything.
     pub(crate) is_active: bool,
 }
@@ -56,15 +61,17 @@ struct AskedCall {
 }
 
 impl UpdateMapper {
-    pub(crate) fn new(asks: bool) -> Self {
+    pub(crate) fn new(asks: bool, root: PathBuf) -> Self {
         Self {
             asks,
+            root,
             ..Self::default()
         }
     }
 
     /// The events of an update.
     pub(crate) fn map(&mut self, update: &Value) -> Vec<Emission> {
+        let update = &self.relative(update);
         let Ok(known) = serde_json::from_value::<SessionUpdate>(update.clone()) else {
             return vec![unknown(update)];
         };
@@ -106,7 +113,9 @@ impl UpdateMapper {
     }
 
     /// The question that a permission request asks, once its call is merged with what is known of it.
-    pub(crate) fn question(&mut self, update: ToolCallUpdate, raw: &Value) -> PermissionQuestion {
+    pub(crate) fn question(&mut self, raw: &Value) -> Option<PermissionQuestion> {
+        let raw = &self.relative(raw);
+        let update: ToolCallUpdate = serde_json::from_value(raw.clone()).ok()?;
         let id = update.tool_call_id.to_string();
         let call = self.calls.entry(id.clone()).or_default();
         call.merge(update.fields, raw);
@@ -116,17 +125,19 @@ impl UpdateMapper {
             input: call.question_input(),
         };
         call.asked = Some(asked.clone());
-        PermissionQuestion {
+        Some(PermissionQuestion {
             tool_name: asked.tool_name,
             tool_use_id: id,
             input: asked.input,
-        }
+        })
     }
 
     /// The call that a file is written for, where one that is not settled names the file.
-    pub(crate) fn call_of_path(&self, path: &str) -> Option<String> {
+    pub(crate) fn call_of_path(&self, path: &Path) -> Option<String> {
+        let path = path.strip_prefix(&self.root).unwrap_or(path);
+        let path = path.to_string_lossy();
         let concerns = |call: &Call| {
-            let is_named = call.paths.iter().any(|known| known == path);
+            let is_named = call.paths.iter().any(|known| *known == path);
             is_named && !call.is_told && !call.is_over
         };
         let mut calls = self.calls.iter();
@@ -147,6 +158,13 @@ impl UpdateMapper {
     pub(crate) fn unfinished(&mut self) -> Vec<Emission> {
         let calls = self.calls.iter_mut();
         calls.flat_map(|(id, call)| call.tell(id)).collect()
+    }
+
+    /// A message with the paths of the workspace as the host names them: relative to it.
+    fn relative(&self, message: &Value) -> Value {
+        let mut message = message.clone();
+        relate(&mut message, &self.root);
+        message
     }
 
     fn text(
@@ -384,6 +402,30 @@ impl Call {
             Some(output) if output.to_string().len() <= MAX_TEXT => output.clone(),
             _ => Value::String(shortened(&text)),
         }
+    }
+}
+
+/// Makes the paths in a message relative to a directory: texts that begin with it, but for those that are
+/// somebody's words.
+fn relate(value: &mut Value, root: &Path) {
+    match value {
+        Value::String(text) => {
+            if let Ok(below) = Path::new(text.as_str()).strip_prefix(root) {
+                let below = below.to_string_lossy().into_owned();
+                *text = if below.is_empty() {
+                    ".".to_owned()
+                } else {
+                    below
+                };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| relate(item, root)),
+        Value::Object(members) => {
+            let is_words = |name: &str| WORDS.contains(&name);
+            let members = members.iter_mut().filter(|(name, _)| !is_words(name));
+            members.for_each(|(_, member)| relate(member, root));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -41,7 +41,9 @@ pub struct ConfinedProgram<'a> {
     pub workspace: &'a Path,
     /// Directories of which nothing is lent but files that the command names.
     pub hidden: &'a [PathBuf],
-    /// A home directory of its own that stays when it ends; `None` is one in memory.
+    /// A home directory of its own that stays when it ends; `None` is one in memory. With one, it sees its home
+    /// and its workspace at paths that are the same for every run, so that what it keeps of one run makes sense
+    /// in another.
     pub home: Option<&'a Path>,
     /// The installation of the program, besides what its command and arguments name.
     pub installation: &'a [PathBuf],
@@ -122,6 +124,7 @@ impl SandboxSettings {
             scratch_bytes: self.scratch_bytes,
             scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
             home: program.home.map(Path::to_owned),
+            has_usual_paths: program.home.is_some(),
         };
         let named = protect(&mut request, policy);
         let plan = self
@@ -180,6 +183,15 @@ impl RunSandbox {
     #[must_use]
     pub fn holders(&self) -> Holders {
         holders(self.plan.network(), self.plan.engine())
+    }
+
+    /// The path at which the program sees a path of its workspace.
+    #[must_use]
+    pub fn inside(&self, path: &Path) -> PathBuf {
+        match path.canonicalize() {
+            Ok(path) => self.plan.inside(&path),
+            Err(_) => self.plan.inside(path),
+        }
     }
 
     /// The sandbox as a receipt tells it.

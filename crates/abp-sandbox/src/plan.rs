@@ -28,6 +28,9 @@ use crate::wire;
 
 /// The port of the proxy in a network namespace, where every port is free.
 pub const PROXY_PORT: u16 = 3128;
+/// The path of a workspace, and that of a home, where they are the same for every program.
+const USUAL_WORKSPACE: &str = "/workspace";
+const USUAL_HOME: &str = "/home/agent";
 /// The default size of each private directory in memory, in bytes.
 const DEFAULT_SCRATCH: u64 = 1 << 30;
 /// What Landlock and seccomp alone do not hold; the tests try each.
@@ -75,6 +78,9 @@ pub struct SandboxRequest {
     /// A directory of its own that is its home and stays when it ends: absolute, without links, and present.
     /// `None` is a home in memory that ends with it.
     pub home: Option<PathBuf>,
+    /// Whether it sees its workspace and its home at paths that are the same for every program, where it has a
+    /// root of its own.
+    pub has_usual_paths: bool,
 }
 
 /// A directory that shows the files of several directories, of which only the top one is written.
@@ -140,6 +146,9 @@ pub struct SandboxPlan {
     mounts: BTreeMap<PathBuf, MountKind>,
     #[serde(with = "wire::path")]
     workspace: PathBuf,
+    /// The path at which the program sees its workspace.
+    #[serde(with = "wire::path")]
+    seen_at: PathBuf,
     network: Network,
     /// The version of Landlock's interface; `None` where the kernel has none.
     landlock: Option<u32>,
@@ -245,7 +254,11 @@ impl SandboxPlan {
             mounts.insert(home.clone(), MountKind::Temporary(scratch));
         }
         if let Some(home) = &request.home {
-            mounts.insert(home.clone(), MountKind::Writable(home.clone()));
+            let target = match usual_path(engine, request, USUAL_HOME) {
+                Some(usual) => usual,
+                None => home.clone(),
+            };
+            mounts.insert(target, MountKind::Writable(home.clone()));
         }
         let workspace = request.workspace.clone();
         let is_inside = |path: &&PathBuf| path.starts_with(&workspace) && **path != workspace;
@@ -272,6 +285,10 @@ impl SandboxPlan {
             let count = mounts.len();
             return Err(SandboxError::TooMany { count });
         }
+        let seen_at = usual_path(engine, request, USUAL_WORKSPACE);
+        if let Some(seen_at) = &seen_at {
+            mounts = moved(mounts, &workspace, seen_at);
+        }
         let scratch_dir = request.scratch_dir.as_ref();
         if let Some(scratch) = scratch_dir.filter(|_| engine == Engine::Landlock) {
             mounts.insert(scratch.clone(), MountKind::Writable(scratch.clone()));
@@ -279,6 +296,7 @@ impl SandboxPlan {
         Ok(Self {
             engine,
             mounts,
+            seen_at: seen_at.unwrap_or_else(|| workspace.clone()),
             workspace,
             network: request.network,
             landlock: kernel.landlock.as_ref().ok().copied(),
@@ -344,6 +362,17 @@ impl SandboxPlan {
         &self.workspace
     }
 
+    /// The path at which the program sees a path of its workspace.
+    #[must_use]
+    pub fn inside(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.workspace) {
+            // Joining nothing would add a slash.
+            Ok(below) if below.as_os_str().is_empty() => self.seen_at.clone(),
+            Ok(below) => self.seen_at.join(below),
+            Err(_) => path.to_owned(),
+        }
+    }
+
     /// The program's way to the network.
     #[must_use]
     pub const fn network(&self) -> Network {
@@ -362,10 +391,11 @@ impl SandboxPlan {
     pub fn holds(&self, path: &Path) -> bool {
         let is_held =
             |kind: &MountKind| matches!(kind, MountKind::ReadOnly(_) | MountKind::Concealed(_));
+        let path = self.inside(path);
         self.engine == Engine::Namespaces
             && path
                 .ancestors()
-                .take_while(|path| *path != self.workspace)
+                .take_while(|path| *path != self.seen_at)
                 .any(|path| self.mounts.get(path).is_some_and(is_held))
     }
 }
@@ -435,7 +465,11 @@ fn environment(
             (system.home.as_ref(), OsString::from("/tmp"))
         }
     };
-    if let Some(home) = request.home.as_ref().or(usual_home) {
+    let own_home = request.home.as_ref().map(|home| {
+        let usual = usual_path(engine, request, USUAL_HOME);
+        usual.unwrap_or_else(|| home.clone())
+    });
+    if let Some(home) = own_home.as_ref().or(usual_home) {
         set("HOME", home.into());
     }
     set("TMPDIR", temporary);
@@ -451,6 +485,29 @@ fn environment(
         set("NODE_USE_ENV_PROXY", "1".into());
     }
     variables
+}
+
+/// A path that is the same for every program, where the program has a root of its own and is to see it.
+fn usual_path(engine: Engine, request: &SandboxRequest, usual: &str) -> Option<PathBuf> {
+    match engine {
+        Engine::Namespaces if request.has_usual_paths => Some(usual.into()),
+        Engine::Namespaces | Engine::Landlock => None,
+    }
+}
+
+/// The mounts with everything at and beneath one path at another.
+fn moved(
+    mounts: BTreeMap<PathBuf, MountKind>,
+    from: &Path,
+    to: &Path,
+) -> BTreeMap<PathBuf, MountKind> {
+    let target = |path: PathBuf| match path.strip_prefix(from) {
+        Ok(below) if below.as_os_str().is_empty() => to.to_owned(),
+        Ok(below) => to.join(below),
+        Err(_) => path,
+    };
+    let mounts = mounts.into_iter();
+    mounts.map(|(path, kind)| (target(path), kind)).collect()
 }
 
 /// The operating system without the machine's own secrets and configuration.

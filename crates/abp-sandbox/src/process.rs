@@ -401,6 +401,10 @@ fn document(spec: &ProcessSpec) -> Result<(LaunchDocument, Option<Concealment>),
     }
     env.extend(spec.marks.clone());
     let (confinement, missing) = resolve(&spec.confinement);
+    let directory = match &confinement {
+        Confinement::Sandboxed(plan) => plan.inside(&directory),
+        Confinement::Hidden(_) => directory,
+    };
     let document = LaunchDocument {
         program: program.into(),
         name: spec.program.clone(),

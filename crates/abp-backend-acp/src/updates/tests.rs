@@ -4,7 +4,7 @@ use super::*;
 
 /// The events of updates as `name tool text`, for comparison.
 fn told(asks: bool, updates: &[Value]) -> Vec<String> {
-    let mut mapper = UpdateMapper::new(asks);
+    let mut mapper = UpdateMapper::new(asks, "/w".into());
     let mut events: Vec<Emission> = Vec::new();
     for update in updates {
         events.extend(mapper.map(update));
@@ -143,18 +143,17 @@ fn a_tool_has_the_name_that_policies_know() {
         ),
     ];
     for (fields, expected) in cases {
-        let mut mapper = UpdateMapper::new(true);
+        let mut mapper = UpdateMapper::new(true, "/w".into());
         let update = call("pending", fields.clone());
         mapper.map(&update);
-        let fields = ToolCallUpdate::new("1", ToolCallUpdateFields::new());
-        let question = mapper.question(fields, &Value::Null);
+        let question = mapper.question(&json!({ "toolCallId": "1" })).unwrap();
         assert_eq!(question.tool_name, expected, "{update}");
     }
 }
 
 #[test]
 fn a_question_names_the_paths_and_the_command_that_the_agent_tells_beside_the_input() {
-    let mut mapper = UpdateMapper::new(true);
+    let mut mapper = UpdateMapper::new(true, "/w".into());
     mapper.map(&call(
         "pending",
         json!({
@@ -163,24 +162,21 @@ fn a_question_names_the_paths_and_the_command_that_the_agent_tells_beside_the_in
             "rawInput": { "file_path": "/w/a" },
         }),
     ));
-    let update = ToolCallUpdate::new("1", ToolCallUpdateFields::new());
-    let question = mapper.question(update, &Value::Null);
-    assert_eq!(
-        question.input,
-        json!({ "file_path": "/w/a", "paths": ["/w/b"] })
-    );
-    assert_eq!(mapper.call_of_path("/w/b").as_deref(), Some("1"));
-    assert_eq!(mapper.call_of_path("/w/c"), None);
+    let question = mapper.question(&json!({ "toolCallId": "1" })).unwrap();
+    assert_eq!(question.input, json!({ "file_path": "a", "paths": ["b"] }));
+    assert_eq!(mapper.call_of_path(Path::new("/w/b")).as_deref(), Some("1"));
+    assert_eq!(mapper.call_of_path(Path::new("/w/c")), None);
     mapper.answered("1");
-    assert_eq!(mapper.call_of_path("/w/b"), None, "it is settled");
+    assert_eq!(
+        mapper.call_of_path(Path::new("/w/b")),
+        None,
+        "it is settled"
+    );
     let shell = call("pending", json!({ "kind": "execute", "title": "rm x" }));
     let shell_question = {
-        let mut mapper = UpdateMapper::new(true);
+        let mut mapper = UpdateMapper::new(true, "/w".into());
         mapper.map(&shell);
-        mapper.question(
-            ToolCallUpdate::new("1", ToolCallUpdateFields::new()),
-            &Value::Null,
-        )
+        mapper.question(&json!({ "toolCallId": "1" })).unwrap()
     };
     assert_eq!(shell_question.input, json!({ "command": "rm x" }));
 }
@@ -190,7 +186,7 @@ fn a_change_is_told_with_the_call_that_made_it_and_long_texts_are_cut() {
     let long = "x".repeat(MAX_TEXT + 10);
     let diff = json!([{ "type": "diff", "path": "/p", "oldText": "old", "newText": long }]);
     let update = call("completed", json!({ "kind": "edit", "content": diff }));
-    let mut mapper = UpdateMapper::new(true);
+    let mut mapper = UpdateMapper::new(true, "/w".into());
     let events = mapper.map(&update);
     let names: Vec<&str> = events.iter().map(|event| event.kind.name()).collect();
     assert_eq!(names, ["tool_call", "tool_result", "file_changed"]);

@@ -37,6 +37,7 @@ fn request() -> SandboxRequest {
         scratch_bytes: None,
         scratch_dir: None,
         home: None,
+        has_usual_paths: false,
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn request(workspace: &Path) -> SandboxRequest {
         scratch_bytes: None,
         scratch_dir: None,
         home: None,
+        has_usual_paths: false,
     }
 }
 

@@ -134,6 +134,13 @@ pub(crate) struct RunArgs {
     /// [default: the configured one, else mock].
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
+    /// Go on with the agent's session of an earlier run: its id, the beginning of it, or `last`. The backend is
+    /// that run's.
+    #[arg(long = "continue", value_name = "RUN", conflicts_with = "fork")]
+    pub(crate) continue_run: Option<String>,
+    /// Go on with a copy of the agent's session of an earlier run, which stays as it is.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) fork: Option<String>,
     /// The model; the backend's default when omitted.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,

@@ -21,6 +21,7 @@ mod plane;
 mod policy;
 mod run_gateway;
 mod secrets;
+mod session;
 mod upstreams;
 
 pub use agents::{agents_directory, homes};
@@ -36,4 +37,5 @@ pub use models::http_upstream;
 pub use order::{OrderDraft, PolicyChoice};
 pub use plane::{ControlPlane, Submission};
 pub use policy::usual_policy;
+pub use session::EarlierSession;
 pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use abp_backend_core::{
     Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
     HostRequest, ObservedConnection, OpenSpec, PermissionQuestion, RunContext, RunEnd, Session,
-    ToolError, cancellation, is_asked,
+    SessionUse, ToolError, cancellation, is_asked,
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
@@ -185,10 +185,17 @@ pub(crate) async fn supervise(
 
 impl Supervisor {
     async fn carry_out(&mut self) -> (Option<Stage>, Ended) {
-        let message = format!(
+        let mut message = format!(
             "run {} on {}",
             self.accepted.run_id, self.engaged.identity.id
         );
+        if let Some(session) = &self.accepted.options.session {
+            let what = match session.usage {
+                SessionUse::Continue => "continues the session of run",
+                SessionUse::Fork => "forks the session of run",
+            };
+            message = format!("{message}, {what} {}", session.run_id);
+        }
         let client = self.client();
         self.recorder
             .record(AgentEventKind::RunStarted { message }, client)

@@ -5,7 +5,10 @@ mod dry_run;
 use std::path::Path;
 use std::time::Duration;
 
-use abp_control::{ControlPlane, Submission, legacy_state_dir, short_run_id};
+use abp_backend_core::{AgentSession, SessionUse};
+use abp_control::{
+    ControlPlane, EarlierSession, Submission, find_run, legacy_state_dir, short_run_id,
+};
 use abp_core::{
     AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
 };
@@ -73,11 +76,15 @@ pub(crate) fn run(
         ..Submission::new(order)
     };
     let plane = &session.plane;
-    if args.dry_run {
-        dry_run::run(plane, submission, output)?;
-        return Ok(ExitStatus::Success);
-    }
     block_on(async {
+        let submission = match asked_session(args) {
+            Some((text, usage)) => go_on(submission, &session, text, usage, output).await?,
+            None => submission,
+        };
+        if args.dry_run {
+            dry_run::run(plane, submission, output)?;
+            return Ok(ExitStatus::Success);
+        }
         let timeout = session.approval_timeout();
         let (approvals, questions) = with_prompt(submission.approvals, timeout, output);
         let submission = Submission {
@@ -91,6 +98,54 @@ pub(crate) fn run(
         let status = conclude(plane, &receipt, args, output).await;
         plane.close().await;
         status
+    })
+}
+
+/// The earlier run whose session is asked for.
+fn asked_session(args: &RunArgs) -> Option<(&str, SessionUse)> {
+    let continued = args.continue_run.as_deref();
+    let forked = args.fork.as_deref();
+    continued
+        .map(|run| (run, SessionUse::Continue))
+        .or(forked.map(|run| (run, SessionUse::Fork)))
+}
+
+/// The submission with the agent's session of an earlier run, on the backend of that run.
+async fn go_on(
+    submission: Submission,
+    session: &Session,
+    text: &str,
+    usage: SessionUse,
+    output: &mut Output,
+) -> Result<Submission, AbpError> {
+    let plane = &session.plane;
+    let run = find_run(plane.store().await?, text, &session.scope()).await?;
+    let earlier = EarlierSession::of(plane, run.run_id).await?;
+    if let Some(asked) = submission
+        .backend
+        .as_ref()
+        .filter(|asked| **asked != earlier.backend)
+    {
+        let message = format!(
+            "run {} was carried out by {}, whose session {asked} cannot go on with",
+            run.run_id, earlier.backend
+        );
+        return Err(AbpError::new(ErrorCode::ValidationFailed, message));
+    }
+    if earlier.has_undecided_changes {
+        output.warn(&format!(
+            "the changes of run {} are not in the workspace; the agent remembers them all the same",
+            run.run_id
+        ));
+    }
+    Ok(Submission {
+        backend: Some(earlier.backend),
+        session: Some(AgentSession {
+            run_id: run.run_id,
+            session_id: earlier.session_id,
+            usage,
+        }),
+        ..submission
     })
 }
 

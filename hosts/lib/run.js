@@ -36,6 +36,9 @@ export class RunContext {
   #usage = {};
   #usageRaw = null;
   #artifacts = [];
+  /** Questions that wait for their answers, by id. */
+  #questions = new Map();
+  #asked = 0;
   #startedAt = Date.now();
   #started = performance.now();
   #ended = false;
@@ -100,6 +103,29 @@ export class RunContext {
     await this.emit('usage_updated', { usage: this.#usage });
   }
 
+  /**
+   * Asks the host whether a tool may be used, and waits for the policy's or a person's answer:
+   * `{approved, reason}`. The `tool_call` that follows must have the same name, id and input. Throws
+   * once the run is cancelled. A host that does not know the question never answers it.
+   */
+  async requestPermission(toolName, input, toolUseId = undefined) {
+    this.signal.throwIfAborted();
+    if (this.#ended) throw new Error('the run is over');
+    this.#asked += 1;
+    const id = `permission-${this.#asked}`;
+    const answer = withResolvers();
+    this.#questions.set(id, answer);
+    const question = { id, tool_name: toolName, tool_use_id: toolUseId, input };
+    await this.#outbox.put(encode({ t: 'permission_request', ref_id: this.runId, ...question }));
+    return answer.promise;
+  }
+
+  /** Takes the host's answer to a question. */
+  answer({ id, approved, reason }) {
+    this.#questions.get(id)?.resolve({ approved: approved === true, reason: reason ?? '' });
+    this.#questions.delete(id);
+  }
+
   /** Names something the run leaves behind besides changed files. */
   addArtifact(kind, path) {
     this.#artifacts.push({ kind, path });
@@ -108,6 +134,8 @@ export class RunContext {
   /** Asks the handler to end; the first reason given is the one that counts. */
   cancel(reason) {
     this.#cancel.abort(new Cancelled(reason ?? 'the run was cancelled'));
+    for (const { reject } of this.#questions.values()) reject(this.signal.reason);
+    this.#questions.clear();
   }
 
   /** Sends the run's last line, unless one was sent before. */
@@ -144,6 +172,15 @@ export class RunContext {
       ...this.#acknowledged(),
     };
   }
+}
+
+/** A promise with its two ends; Node 18 and 20 have no `Promise.withResolvers`. */
+function withResolvers() {
+  const parts = {};
+  parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
+  // The one who asked may have gone; that is no error of the process.
+  parts.promise.catch(() => {});
+  return parts;
 }
 
 /** Where a run's MCP servers are; an order of an older host says only that it wants some. */

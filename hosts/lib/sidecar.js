@@ -107,6 +107,9 @@ class Sidecar {
         // A cancel that crossed the run's end is for nobody.
         if (this.#work?.run.runId === frame.ref_id) this.#work?.run.cancel(frame.reason);
         break;
+      case 'permission_response':
+        if (this.#work?.run.runId === frame.ref_id) this.#work?.run.answer(frame);
+        break;
       default:
         console.error(`ignored a frame of the unknown kind ${JSON.stringify(frame.t)}`);
     }

@@ -23,6 +23,8 @@ pub struct SidecarBackend {
     spec: SidecarSpec,
     breaker: Mutex<Breaker>,
     born: Instant,
+    /// The holders of rules without a sandbox.
+    holders: Holders,
     /// How many bytes the workspace of a run may have.
     max_workspace: Option<u64>,
     /// The sandboxes of runs; `None` where the operator switched them off.
@@ -48,9 +50,19 @@ impl SidecarBackend {
             spec,
             breaker: Mutex::new(Breaker::default()),
             born: Instant::now(),
+            holders: Holders::ANNOUNCED,
             max_workspace: None,
             sandbox: None,
         }
+    }
+
+    /// A sidecar that is known to ask before every use of a tool and to obey the answer. Tests have to show it
+    /// for each: receipts say of the rules on tools that the host held them.
+    #[must_use]
+    pub fn asking_first(mut self) -> Self {
+        self.holders = Holders::ASKED;
+        self.descriptor.holders = self.descriptor.holders.or_stronger(Holders::ASKED);
+        self
     }
 
     /// Ends runs whose workspace has more than so many bytes.
@@ -107,6 +119,7 @@ impl SidecarBackend {
                     max_workspace: self.max_workspace,
                     secrets,
                     sandbox,
+                    holders: self.holders,
                 })
             }
             Err(failure) => {

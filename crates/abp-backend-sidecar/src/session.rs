@@ -2,15 +2,18 @@
 
 use std::pin::pin;
 
-use abp_backend_core::{BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, Session};
+use abp_backend_core::{
+    BoxFuture, Completion, Emission, EmitError, McpAccess, Permission, PermissionQuestion, RunContext,
+    RunEnd, Session,
+};
 use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CancelReason, Capability, CapabilityManifest,
     EmulationEntry, ExecutionMode, Outcome, SandboxReport, StateAccess, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
-    Claim, Containment, Egress, Exit, RunEnded, RunSandbox, SidecarClient, SidecarRun,
-    with_process_end,
+    Claim, Containment, Egress, Exit, PermissionRequest, PermissionResponse, RunEnded, RunItem,
+    RunSandbox, SidecarClient, SidecarRun, with_process_end,
 };
 use abp_plan::ConfirmedPlan;
 use abp_policy::{Holders, Rule};
@@ -32,6 +35,8 @@ pub(crate) struct SidecarSession {
     pub(crate) secrets: Secrets,
     /// `None` where the operator switched sandboxes off.
     pub(crate) sandbox: Option<RunSandbox>,
+    /// The holders of rules without the sandbox.
+    pub(crate) holders: Holders,
 }
 
 impl SidecarSession {
@@ -88,7 +93,7 @@ impl Session for SidecarSession {
 
     fn holders(&self) -> Holders {
         let confined = self.sandbox.as_ref().map(RunSandbox::holders);
-        Holders::ANNOUNCED.or_stronger(confined.unwrap_or(Holders::NONE))
+        self.holders.or_stronger(confined.unwrap_or(Holders::NONE))
     }
 
     fn sandbox(&self) -> Option<SandboxReport> {
@@ -187,7 +192,7 @@ async fn follow(
     let mut stopped = false;
     let mut usage = UsageNormalized::default();
     loop {
-        let events = tokio::select! {
+        let items = tokio::select! {
             biased;
             reason = context.cancelled(), if !stopped => {
                 cancel.cancel(reason_name(reason));
@@ -204,24 +209,19 @@ async fn follow(
                 connections.tell(report, context).await;
                 continue;
             }
-            events = run.next_events() => events,
+            items = run.next_items() => items,
         };
-        let Some(events) = events else {
+        let Some(items) = items else {
             break;
         };
         // After the end of the run the sidecar may still say something; nobody takes it.
         if stopped {
             continue;
         }
-        if let Some(AgentEventKind::UsageUpdated { usage: last }) =
-            events.iter().map(|event| &event.kind).rfind(is_usage)
-        {
+        if let Some(last) = items.iter().filter_map(usage_of).last() {
             usage.clone_from(last);
         }
-        let events = events
-            .into_iter()
-            .map(|AgentEvent { kind, ext, .. }| Emission { kind, ext });
-        if let Err(error) = context.emit_all(events.collect()).await {
+        if let Err(error) = hand_on(items, &run, context).await {
             cancel.cancel(error.reason.map_or_else(String::new, reason_name));
             stopped = true;
         }
@@ -231,8 +231,59 @@ async fn follow(
     conclude(ended, usage, context).await
 }
 
-fn is_usage(kind: &&AgentEventKind) -> bool {
-    matches!(kind, AgentEventKind::UsageUpdated { .. })
+fn usage_of(item: &RunItem) -> Option<&UsageNormalized> {
+    match item {
+        RunItem::Event(AgentEvent {
+            kind: AgentEventKind::UsageUpdated { usage },
+            ..
+        }) => Some(usage),
+        RunItem::Event(_) | RunItem::Question(_) => None,
+    }
+}
+
+/// Hands on events and answers questions, each in its place: the agent asks about what follows from the events
+/// before.
+async fn hand_on(
+    items: Vec<RunItem>,
+    run: &SidecarRun,
+    context: &RunContext,
+) -> Result<(), EmitError> {
+    let mut events = Vec::new();
+    for item in items {
+        match item {
+            RunItem::Event(AgentEvent { kind, ext, .. }) => events.push(Emission { kind, ext }),
+            RunItem::Question(request) => {
+                if !events.is_empty() {
+                    context.emit_all(std::mem::take(&mut events)).await?;
+                }
+                run.answer(decide(request, context).await?);
+            }
+        }
+    }
+    if events.is_empty() {
+        return Ok(());
+    }
+    context.emit_all(events).await
+}
+
+async fn decide(
+    request: PermissionRequest,
+    context: &RunContext,
+) -> Result<PermissionResponse, EmitError> {
+    let question = PermissionQuestion {
+        tool_name: request.tool_name,
+        tool_use_id: request.tool_use_id,
+        input: request.input,
+    };
+    let (approved, reason) = match context.request_permission(question).await? {
+        Permission::Allowed => (true, None),
+        Permission::Denied { reason } => (false, Some(reason)),
+    };
+    Ok(PermissionResponse {
+        id: request.id,
+        approved,
+        reason,
+    })
 }
 
 async fn conclude(ended: RunEnded, reported: UsageNormalized, context: &RunContext) -> RunEnd {

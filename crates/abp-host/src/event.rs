@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use abp_core::{AgentEvent, AgentEventKind, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
+use sidecar_kit::PermissionRequest;
 
 use crate::HostError;
 
@@ -85,6 +86,16 @@ fn read_text(json: &str) -> Option<AgentEvent> {
         kind,
         ext,
     })
+}
+
+/// Checks the names in a question.
+///
+/// # Errors
+/// Says which name is not accepted.
+pub(crate) fn check_question(request: &PermissionRequest) -> Result<(), HostError> {
+    check("id", Some(&request.id))?;
+    check("tool_name", Some(&request.tool_name))?;
+    check("tool_use_id", request.tool_use_id.as_ref())
 }
 
 fn check_names(kind: &AgentEventKind) -> Result<(), HostError> {

@@ -4,7 +4,7 @@ use abp_core::{AgentEvent, ArtifactRef, Capability, Outcome, UsageNormalized};
 use abp_error::AbpErrorDto;
 use abp_sandbox::Exit;
 use serde_json::Value;
-use sidecar_kit::{CancelToken, RawRun, RunReport};
+use sidecar_kit::{BatchItem, CancelToken, PermissionRequest, PermissionResponse, RawRun, RunReport};
 
 use crate::records::Record;
 use crate::{HostError, SidecarFailure, event};
@@ -16,6 +16,15 @@ pub struct SidecarRun {
     record: Record,
     /// An event that could not be read; it ended the run.
     refused: Option<HostError>,
+}
+
+/// Something that a sidecar says during its run.
+#[derive(Debug)]
+pub enum RunItem {
+    /// Something happened.
+    Event(AgentEvent),
+    /// The agent is about to use a tool and waits for [`SidecarRun::answer`].
+    Question(PermissionRequest),
 }
 
 /// How a run ended.
@@ -67,17 +76,47 @@ impl SidecarRun {
         self.run.cancel.clone()
     }
 
-    /// The next events; `None` after the last. An event that cannot be read ends the run.
+    /// The next events; `None` after the last. Questions are answered with a denial, because nobody is there
+    /// to decide.
     pub async fn next_events(&mut self) -> Option<Vec<AgentEvent>> {
+        let items = self.next_items().await?;
+        let mut events = Vec::new();
+        for item in items {
+            match item {
+                RunItem::Event(event) => events.push(event),
+                RunItem::Question(PermissionRequest { id, .. }) => self.answer(PermissionResponse {
+                    id,
+                    approved: false,
+                    reason: Some("nobody is there to decide".to_owned()),
+                }),
+            }
+        }
+        Some(events)
+    }
+
+    /// Answers a question. After the end of the run the answer is for nobody.
+    pub fn answer(&self, response: PermissionResponse) {
+        drop(self.run.answers.send(response));
+    }
+
+    /// The next events and questions, in their order; `None` after the last. An event that cannot be read ends
+    /// the run.
+    pub async fn next_items(&mut self) -> Option<Vec<RunItem>> {
         // Batches that were on their way when one was refused are not looked at.
         if self.refused.is_some() {
             return None;
         }
         let batch = self.run.events.recv().await?;
-        let mut events = Vec::new();
-        for json in batch.iter() {
-            match event::read(json) {
-                Ok(event) => events.push(event),
+        let mut items = Vec::new();
+        for item in batch.iter() {
+            let read = match item {
+                BatchItem::Event(json) => event::read(json).map(RunItem::Event),
+                BatchItem::Question(request) => {
+                    event::check_question(request).map(|()| RunItem::Question(request.clone()))
+                }
+            };
+            match read {
+                Ok(item) => items.push(item),
                 Err(error) => {
                     self.refused = Some(error);
                     self.run.events.close();
@@ -85,7 +124,7 @@ impl SidecarRun {
                 }
             }
         }
-        Some(events)
+        Some(items)
     }
 
     /// Ends the sidecar without asking it first, and waits for the end.

@@ -96,6 +96,13 @@ impl Holders {
         network: Holder::NONE,
     };
 
+    /// An agent that asks before each use of one of its own tools and obeys the answer.
+    pub const ASKED: Self = Self {
+        tools: Holder::host("permission request"),
+        approvals: Holder::host("permission request"),
+        ..Self::ANNOUNCED
+    };
+
     /// A backend that has no tools but those of the host, which ask the gate first.
     pub const HOST_TOOLS: Self = Self {
         tools: Holder::host("tool proxy"),

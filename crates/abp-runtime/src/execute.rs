@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use abp_backend_core::{
     Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
-    HostRequest, ObservedConnection, OpenSpec, RunContext, RunEnd, Session, ToolError,
-    cancellation,
+    HostRequest, ObservedConnection, OpenSpec, Permission, PermissionQuestion, RunContext, RunEnd,
+    Session, ToolError, cancellation,
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
@@ -35,6 +35,7 @@ use crate::mcp::{McpGrant, RunMcp};
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::observe::Observed;
+use crate::permission::PermittedCalls;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder, now};
 use crate::runtime::{RunOptions, RuntimeOptions, asked_model, check_budget};
@@ -112,6 +113,8 @@ pub(crate) struct Supervisor {
     cancel: CancelSignal,
     deadline: Option<Instant>,
     tool_calls: u64,
+    /// Calls that were allowed before they were announced.
+    permitted: PermittedCalls,
     /// Connections that the host's proxy carried or refused.
     connections: u64,
 }
@@ -162,6 +165,7 @@ pub(crate) async fn supervise(
         cancel,
         deadline,
         tool_calls: 0,
+        permitted: PermittedCalls::default(),
         connections: 0,
     };
     let (stage, ended) = supervisor.carry_out().await;
@@ -418,7 +422,9 @@ impl Supervisor {
         let request = match request {
             // A connection happened, whether or not the run is being stopped.
             HostRequest::Connection(connection) => return self.record_connection(connection).await,
-            request @ (HostRequest::Emit { .. } | HostRequest::Tool { .. }) => request,
+            request @ (HostRequest::Emit { .. }
+            | HostRequest::Tool { .. }
+            | HostRequest::Permission { .. }) => request,
         };
         if let Some(stop) = &running.stopped {
             refuse(request, stop.reason);
@@ -439,6 +445,10 @@ impl Supervisor {
                 };
                 // The backend may have gone away meanwhile; its end is seen by the loop.
                 let _ = reply.send(answer);
+            }
+            HostRequest::Permission { question, reply } => {
+                let answer = self.decide_permission(question, stage).await;
+                drop(reply.send(Ok(answer)));
             }
             HostRequest::Tool { invocation, reply } => {
                 self.tool_calls += 1;
@@ -477,6 +487,23 @@ impl Supervisor {
             bytes_down: connection.bytes_down,
         };
         self.recorder.record(kind, None).await;
+    }
+
+    /// Decides about a tool that the agent is about to use. A denial does not end the run: nothing was done.
+    async fn decide_permission(
+        &mut self,
+        question: PermissionQuestion,
+        stage: &Stage,
+    ) -> Permission {
+        let observed = Observed::of_question(&question);
+        let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
+        match judged.await {
+            Ok(()) => {
+                self.permitted.add(question);
+                Permission::Allowed
+            }
+            Err(reason) => Permission::Denied { reason },
+        }
     }
 
     /// Decides about a call of a tool of the run's MCP servers.
@@ -532,7 +559,7 @@ impl Supervisor {
             }
             _ => EventOrigin::Backend,
         };
-        let observed = Observed::of(&kind);
+        let observed = Observed::of(&kind).filter(|_| !self.permitted.take(&kind));
         self.recorder.gather(kind, ext, origin).await;
         let Some(observed) = observed else {
             return over;
@@ -643,6 +670,7 @@ fn refuse(request: HostRequest, reason: CancelReason) {
     match request {
         HostRequest::Emit { reply, .. } => drop(reply.send(Err(over))),
         HostRequest::Tool { reply, .. } => drop(reply.send(Err(ToolError::Stopped(over)))),
+        HostRequest::Permission { reply, .. } => drop(reply.send(Err(over))),
         HostRequest::Connection(_) => {}
     }
 }

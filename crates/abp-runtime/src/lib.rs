@@ -18,6 +18,7 @@ mod mcp;
 mod meter;
 mod mortality;
 mod observe;
+mod permission;
 mod queue;
 mod record;
 mod recover;

@@ -8,7 +8,10 @@ mod targets;
 
 use std::path::{Path, PathBuf};
 
+use abp_backend_core::PermissionQuestion;
 use abp_core::AgentEventKind;
+
+use serde_json::Value;
 
 use self::targets::{InputTargets, is_writing_tool};
 use crate::gate::{Action, Gate};
@@ -19,6 +22,11 @@ use crate::stage::Stage;
 const COMMAND_TOOL: &str = "Bash";
 /// The tool that changes of files count as.
 const WRITE_TOOL: &str = "Write";
+
+/// The members of a tool's input that say best what it is about, in this order.
+const SHOWN_ARGUMENTS: [&str; 6] = ["command", "cmd", "file_path", "path", "url", "query"];
+/// The longest target that a person is shown.
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// An action that an event tells of.
 #[derive(Debug)]
@@ -61,6 +69,16 @@ impl Observed {
         }
     }
 
+    /// The action that a question is about.
+    pub(crate) fn of_question(question: &PermissionQuestion) -> Self {
+        Self::Tool {
+            name: question.tool_name.clone(),
+            id: question.tool_use_id.clone(),
+            target: shown_target(&question.input),
+            targets: InputTargets::of(&question.input),
+        }
+    }
+
     /// Judges the action.
     ///
     /// # Errors
@@ -97,6 +115,14 @@ impl Observed {
             }
         }
     }
+}
+
+/// The part of a tool's input that a person is shown: its command, path or address.
+fn shown_target(input: &Value) -> Option<String> {
+    let members = input.as_object()?;
+    let named = SHOWN_ARGUMENTS.iter().find_map(|name| members.get(*name));
+    let text: String = named?.as_str()?.chars().take(MAX_SHOWN_CHARS).collect();
+    Some(text)
 }
 
 async fn judge_targets(

@@ -175,14 +175,16 @@ impl SidecarClient {
     #[must_use]
     pub fn run(self, id: impl Into<String>, work_order: Value) -> RawRun {
         let (sender, events) = mpsc::channel(WAITING_BATCHES);
+        let (answers, answered) = mpsc::unbounded_channel();
         let cancel = CancelToken::new();
         let run = self
             .driver
-            .run(id.into(), work_order, sender, cancel.clone());
+            .run(id.into(), work_order, sender, cancel.clone(), answered);
         RawRun {
             events,
             report: tokio::spawn(run),
             cancel,
+            answers,
         }
     }
 

@@ -7,12 +7,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::run::StoredItem;
 use crate::session::{Due, Reaction, Received, Session, Timing};
 use crate::stderr::Stderr;
 use crate::writer::Writer;
 use crate::{
     CancelToken, Connection, Decoded, Decoder, EventBatch, Fault, Frame, FrameError, HelloFrame,
-    RunReport, Settings, decode,
+    PermissionResponse, RunReport, Settings, decode,
 };
 use abp_sandbox::{ContainedProcess, Exit};
 
@@ -53,6 +54,7 @@ enum Event {
     Abandoned,
     Due,
     Cancel(String),
+    Answer(PermissionResponse),
     Blocked,
     Exit(Exit),
 }
@@ -123,6 +125,7 @@ impl Driver {
         work_order: Value,
         events: mpsc::Sender<EventBatch>,
         cancel: CancelToken,
+        mut answers: mpsc::UnboundedReceiver<PermissionResponse>,
     ) -> RunReport {
         if self.session.start(&id, self.now()) {
             self.writer.send(&Frame::Run {
@@ -132,12 +135,14 @@ impl Driver {
         }
         let mut pending = EventBatch::default();
         while !(pending.is_empty() && self.is_over()) {
+            let may_read = pending.is_empty();
             let link = Link {
                 events: &events,
                 cancel: &cancel,
-                waiting: !pending.is_empty(),
+                answers: &mut answers,
+                waiting: !may_read,
             };
-            match self.next_event(Some(&link), pending.is_empty()).await {
+            match self.next_event(Some(link), may_read).await {
                 Event::Room => {
                     // There is room, as only we send.
                     drop(events.try_send(std::mem::take(&mut pending)));
@@ -148,6 +153,7 @@ impl Driver {
                     self.fail(Fault::Abandoned);
                 }
                 Event::Cancel(reason) => self.cancel(&id, reason),
+                Event::Answer(response) => self.answer(&id, response),
                 event => {
                     let batch = self.handle(event).await;
                     if !batch.is_empty() {
@@ -178,12 +184,11 @@ impl Driver {
         self.conclude().await
     }
 
-    async fn next_event(&mut self, link: Option<&Link<'_>>, may_read: bool) -> Event {
+    async fn next_event(&mut self, link: Option<Link<'_>>, may_read: bool) -> Event {
         let due = self.session.next_due().map(|due| self.started + due);
         tokio::select! {
             biased;
-            reason = cancelled(link), if !self.cancelled => Event::Cancel(reason),
-            room = room(link) => if room { Event::Room } else { Event::Abandoned },
+            event = of_caller(link, self.cancelled) => event,
             () = self.writer.blocked() => Event::Blocked,
             exit = exited(&mut self.process), if self.exit.is_none() => Event::Exit(exit),
             () = until(due) => Event::Due,
@@ -199,7 +204,7 @@ impl Driver {
             Event::Due => self.do_what_is_due().await,
             Event::Blocked => self.fail(Fault::InputBlocked(self.timing.write)),
             Event::Exit(exit) => self.exit = Some(exit),
-            Event::Room | Event::Abandoned | Event::Cancel(_) => {}
+            Event::Room | Event::Abandoned | Event::Cancel(_) | Event::Answer(_) => {}
         }
         EventBatch::default()
     }
@@ -215,6 +220,16 @@ impl Driver {
             self.writer.send(&Frame::Cancel {
                 ref_id: id.to_owned(),
                 reason: Some(reason),
+            });
+        }
+    }
+
+    /// Sends an answer, unless the run or the question is over.
+    fn answer(&mut self, id: &str, response: PermissionResponse) {
+        if self.session.answer_question(self.now()) {
+            self.writer.send(&Frame::PermissionResponse {
+                ref_id: id.to_owned(),
+                response,
             });
         }
     }
@@ -275,7 +290,7 @@ impl Driver {
 
     fn take_lines(&mut self) -> EventBatch {
         let now = self.now();
-        let mut events = Vec::new();
+        let mut items = Vec::new();
         let lines = match self.decoder.take() {
             Ok(Some(lines)) => lines,
             Ok(None) => return EventBatch::default(),
@@ -286,7 +301,13 @@ impl Driver {
         };
         for (number, line) in lines.iter() {
             match self.take_line(number, line, now) {
-                Ok(Some(event)) => events.push(lines.range_of(event)),
+                Ok(Some(Taken::Event(event))) => {
+                    items.push(StoredItem::Event(lines.range_of(event)));
+                }
+                Ok(Some(Taken::Frame(Frame::PermissionRequest { request, .. }))) => {
+                    items.push(StoredItem::Question(request));
+                }
+                Ok(Some(Taken::Frame(frame))) => self.warn(format!("ignored: {frame:?}")),
                 Ok(None) => {}
                 Err(fault) => {
                     self.fail(fault);
@@ -299,16 +320,16 @@ impl Driver {
         {
             self.fail(error.into());
         }
-        EventBatch::new(lines.into_text(), events)
+        EventBatch::new(lines.into_text(), items)
     }
 
-    /// Takes a line; returns the payload of an event of the run.
+    /// Takes a line; returns what of it is to be handed on.
     fn take_line<'a>(
         &mut self,
         number: u64,
         line: &'a str,
         now: Duration,
-    ) -> Result<Option<&'a str>, Fault> {
+    ) -> Result<Option<Taken<'a>>, Fault> {
         let mut session = |received: Received<'_>, detail: Option<String>| {
             let violated = |violation| Fault::Violation {
                 line: number,
@@ -321,11 +342,13 @@ impl Driver {
             Ok(Decoded::Event(event)) => {
                 let ref_id = event.ref_id.as_deref();
                 session(Received::Event { ref_id }, None)?;
-                Ok(Some(event.payload))
+                Ok(Some(Taken::Event(event.payload)))
             }
             Ok(Decoded::Frame(frame)) => {
-                let action = session(received(&frame), None)?;
-                self.act(action, frame);
+                match session(received(&frame), None)? {
+                    Reaction::Deliver => return Ok(Some(Taken::Frame(frame))),
+                    action => self.act(action, frame),
+                }
                 Ok(None)
             }
             Err(FrameError::NotAFrame { .. }) => {
@@ -404,31 +427,48 @@ impl Driver {
     }
 }
 
+/// The part of a line that is handed on.
+enum Taken<'a> {
+    /// The payload of an event.
+    Event(&'a str),
+    Frame(Frame),
+}
+
 /// The caller's side of a run.
 struct Link<'a> {
     events: &'a mpsc::Sender<EventBatch>,
     cancel: &'a CancelToken,
+    answers: &'a mut mpsc::UnboundedReceiver<PermissionResponse>,
     /// Whether there is something to hand on.
     waiting: bool,
 }
 
-/// Waits until there is room for what waits, or nobody is left to take it (`false`).
-async fn room(link: Option<&Link<'_>>) -> bool {
-    let Some(link) = link else {
+/// Waits for what the caller of a run does.
+async fn of_caller(link: Option<Link<'_>>, is_cancelled: bool) -> Event {
+    let Some(Link {
+        events,
+        cancel,
+        answers,
+        waiting,
+    }) = link
+    else {
         return std::future::pending().await;
     };
-    if link.waiting {
-        return link.events.reserve().await.is_ok();
+    tokio::select! {
+        biased;
+        reason = cancel.cancelled(), if !is_cancelled => Event::Cancel(reason),
+        room = room(events, waiting) => if room { Event::Room } else { Event::Abandoned },
+        Some(response) = answers.recv() => Event::Answer(response),
     }
-    link.events.closed().await;
-    false
 }
 
-async fn cancelled(link: Option<&Link<'_>>) -> String {
-    match link {
-        Some(link) => link.cancel.cancelled().await,
-        None => std::future::pending().await,
+/// Waits until there is room for what waits, or nobody is left to take it (`false`).
+async fn room(events: &mpsc::Sender<EventBatch>, waiting: bool) -> bool {
+    if waiting {
+        return events.reserve().await.is_ok();
     }
+    events.closed().await;
+    false
 }
 
 async fn exited(process: &mut Option<ContainedProcess>) -> Exit {
@@ -451,6 +491,9 @@ fn received(frame: &Frame) -> Received<'_> {
         Frame::Event { ref_id, .. } => Received::Event {
             ref_id: ref_id.as_deref(),
         },
+        Frame::PermissionRequest { ref_id, .. } => Received::Question {
+            ref_id: ref_id.as_deref(),
+        },
         Frame::Final { ref_id, .. } => Received::Final {
             ref_id: ref_id.as_deref(),
         },
@@ -461,6 +504,9 @@ fn received(frame: &Frame) -> Received<'_> {
         Frame::Pong { seq } => Received::Pong { seq: *seq },
         Frame::Run { .. } => Received::HostsOnly { kind: "run" },
         Frame::Cancel { .. } => Received::HostsOnly { kind: "cancel" },
+        Frame::PermissionResponse { .. } => Received::HostsOnly {
+            kind: "permission_response",
+        },
         Frame::Unknown(_) => Received::Unknown,
     }
 }

@@ -64,10 +64,53 @@ pub enum Frame {
         /// That of the ping.
         seq: u64,
     },
+    /// From the sidecar: its agent is about to use a tool, and waits.
+    PermissionRequest {
+        /// The run.
+        ref_id: Option<String>,
+        /// The question.
+        #[serde(flatten)]
+        request: PermissionRequest,
+    },
+    /// To the sidecar: the answer to a question.
+    PermissionResponse {
+        /// The run.
+        ref_id: String,
+        /// The answer.
+        #[serde(flatten)]
+        response: PermissionResponse,
+    },
     /// A message this version does not know.
     #[serde(untagged)]
     Unknown(Value),
 }
+
+/// A question of a sidecar: whether its agent may use a tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PermissionRequest {
+    /// The question's id, unique in the run; it comes back in the answer.
+    pub id: String,
+    /// The tool.
+    pub tool_name: String,
+    /// The id of the call, as the `tool_call` that follows will have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_use_id: Option<String>,
+    /// The tool's input.
+    pub input: Value,
+}
+
+/// The answer to a [`PermissionRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PermissionResponse {
+    /// The id of the question.
+    pub id: String,
+    /// Whether the tool may be used.
+    pub approved: bool,
+    /// The reason of a denial, in words for the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 
 /// Who a sidecar is and what it can do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -164,6 +207,14 @@ struct Wire<'a> {
     reason: Option<&'a RawValue>,
     #[serde(borrow, default)]
     seq: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_use_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    approved: Option<&'a RawValue>,
 }
 
 /// Reads a line.
@@ -224,6 +275,23 @@ fn frame(wire: &Wire<'_>, line: &str) -> Result<Frame, String> {
         "pong" => Frame::Pong {
             seq: number(needed(wire.seq, "seq")?)?,
         },
+        "permission_request" => Frame::PermissionRequest {
+            ref_id: ref_id()?,
+            request: PermissionRequest {
+                id: owned_text(needed(wire.id, "id")?)?,
+                tool_name: owned_text(needed(wire.tool_name, "tool_name")?)?,
+                tool_use_id: wire.tool_use_id.map(owned_text).transpose()?,
+                input: wire.input.map_or(Ok(Value::Null), value)?,
+            },
+        },
+        "permission_response" => Frame::PermissionResponse {
+            ref_id: owned_text(needed(wire.ref_id, "ref_id")?)?,
+            response: PermissionResponse {
+                id: owned_text(needed(wire.id, "id")?)?,
+                approved: flag(needed(wire.approved, "approved")?)?,
+                reason: wire.reason.map(owned_text).transpose()?,
+            },
+        },
         _ => Frame::Unknown(serde_json::from_str(line).map_err(|error| error.to_string())?),
     })
 }
@@ -238,6 +306,10 @@ fn value(raw: &RawValue) -> Result<Value, String> {
 
 fn number(raw: &RawValue) -> Result<u64, String> {
     serde_json::from_str(raw.get()).map_err(|error| format!("seq: {error}"))
+}
+
+fn flag(raw: &RawValue) -> Result<bool, String> {
+    serde_json::from_str(raw.get()).map_err(|error| format!("approved: {error}"))
 }
 
 fn owned_text(raw: &RawValue) -> Result<String, String> {
@@ -290,6 +362,23 @@ mod tests {
                 reason: None,
             },
             Frame::Ping { seq: 1 },
+            Frame::PermissionRequest {
+                ref_id: Some("r".to_owned()),
+                request: PermissionRequest {
+                    id: "p".to_owned(),
+                    tool_name: "Write".to_owned(),
+                    tool_use_id: Some("c".to_owned()),
+                    input: json!({"path": "a"}),
+                },
+            },
+            Frame::PermissionResponse {
+                ref_id: "r".to_owned(),
+                response: PermissionResponse {
+                    id: "p".to_owned(),
+                    approved: false,
+                    reason: Some("no".to_owned()),
+                },
+            },
             Frame::Pong { seq: 1 },
             Frame::Unknown(json!({"t": "later", "x": [1]})),
         ];
@@ -325,6 +414,14 @@ mod tests {
                 "\"contract_version\" is missing",
             ),
             ("{\"t\":\"pong\",\"seq\":\"1\"}", "seq: "),
+            (
+                "{\"t\":\"permission_request\",\"id\":\"p\"}",
+                "\"tool_name\" is missing",
+            ),
+            (
+                "{\"t\":\"permission_response\",\"ref_id\":\"r\",\"id\":\"p\",\"approved\":\"maybe\"}",
+                "approved: ",
+            ),
         ] {
             let error = decode(line).expect_err(line);
             assert!(

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::Fault;
+use crate::{Fault, PermissionRequest, PermissionResponse};
 use abp_sandbox::{Containment, Exit};
 
 /// A run under way. Dropping it ends the sidecar.
@@ -18,13 +18,32 @@ pub struct RawRun {
     pub report: JoinHandle<RunReport>,
     /// Ends it early.
     pub cancel: CancelToken,
+    /// Takes the answers to its questions.
+    pub answers: mpsc::UnboundedSender<PermissionResponse>,
 }
 
-/// Events that came together, as JSON texts. They share one buffer: none was copied.
+/// Events and questions that came together, in their order. Events are JSON texts that share one buffer:
+/// none was copied.
 #[derive(Debug, Default)]
 pub struct EventBatch {
     text: String,
-    events: Vec<Range<usize>>,
+    items: Vec<StoredItem>,
+}
+
+/// An event or a question of a sidecar.
+#[derive(Debug, PartialEq)]
+pub enum BatchItem<'a> {
+    /// An event, as a JSON text.
+    Event(&'a str),
+    /// A question; the sidecar waits for its answer.
+    Question(&'a PermissionRequest),
+}
+
+#[derive(Debug)]
+pub(crate) enum StoredItem {
+    /// The place of an event in the batch's text.
+    Event(Range<usize>),
+    Question(PermissionRequest),
 }
 
 /// How a run ended.
@@ -59,21 +78,22 @@ impl RunReport {
 }
 
 impl EventBatch {
-    pub(crate) fn new(text: String, events: Vec<Range<usize>>) -> Self {
-        Self { text, events }
+    pub(crate) fn new(text: String, items: Vec<StoredItem>) -> Self {
+        Self { text, items }
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.items.is_empty()
     }
 
-    /// The events, each a JSON text.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.events
-            .iter()
-            .filter_map(|range| self.text.get(range.clone()))
+    /// The events and questions, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = BatchItem<'_>> {
+        self.items.iter().filter_map(|item| match item {
+            StoredItem::Event(range) => self.text.get(range.clone()).map(BatchItem::Event),
+            StoredItem::Question(request) => Some(BatchItem::Question(request)),
+        })
     }
 }
 

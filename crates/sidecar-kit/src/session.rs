@@ -40,6 +40,9 @@ struct Running {
     heartbeat: Heartbeat,
     progress_until: Duration,
     run_until: Option<Duration>,
+    /// Questions of the sidecar that were not answered yet. While there are any it waits for the host, and
+    /// is not to blame for silence.
+    open_questions: u64,
     /// Set once the run was cancelled.
     ending: Option<Ending>,
 }
@@ -51,6 +54,11 @@ pub enum Received<'a> {
     Hello,
     /// An event.
     Event {
+        /// The run it names.
+        ref_id: Option<&'a str>,
+    },
+    /// A question about a tool.
+    Question {
         /// The run it names.
         ref_id: Option<&'a str>,
     },
@@ -212,6 +220,7 @@ impl Received<'_> {
         match self {
             Self::Hello => "hello",
             Self::Event { .. } => "event",
+            Self::Question { .. } => "permission_request",
             Self::Final { .. } => "final",
             Self::Fatal { .. } => "fatal",
             Self::Ping { .. } => "ping",
@@ -274,6 +283,7 @@ impl Session {
             (
                 Phase::AwaitHello { .. },
                 Received::Event { .. }
+                | Received::Question { .. }
                 | Received::Final { .. }
                 | Received::Fatal { .. }
                 | Received::Ping { .. }
@@ -284,10 +294,17 @@ impl Session {
             (_, Received::Ping { seq }) => Ok(Reaction::Answer { seq }),
             (
                 Phase::Ready,
-                Received::Event { .. } | Received::Final { .. } | Received::Fatal { .. },
+                Received::Event { .. }
+                | Received::Question { .. }
+                | Received::Final { .. }
+                | Received::Fatal { .. },
             ) => Err(Violation::NoRun { kind }),
             (Phase::Running(running), Received::Event { ref_id }) => {
                 running.progress_until = now + self.timing.progress;
+                running.check(kind, ref_id).map(|()| Reaction::Deliver)
+            }
+            (Phase::Running(running), Received::Question { ref_id }) => {
+                running.open_questions += 1;
                 running.check(kind, ref_id).map(|()| Reaction::Deliver)
             }
             (Phase::Running(running), Received::Final { ref_id }) => {
@@ -306,7 +323,10 @@ impl Session {
             }
             (
                 Phase::Closing(_) | Phase::Closed,
-                Received::Event { .. } | Received::Final { .. } | Received::Fatal { .. },
+                Received::Event { .. }
+                | Received::Question { .. }
+                | Received::Final { .. }
+                | Received::Fatal { .. },
             ) => Err(Violation::AfterEnd { kind }),
         };
         if result.is_err() {
@@ -332,6 +352,7 @@ impl Session {
             heartbeat: Heartbeat::new(&self.timing, self.early_pings, now),
             progress_until: now + self.timing.progress,
             run_until: self.timing.run.map(|limit| now + limit),
+            open_questions: 0,
             ending: None,
         });
         true
@@ -360,6 +381,19 @@ impl Session {
             _ => Ending::new(self.timing.exit, now),
         };
         self.phase = Phase::Closing(ending);
+    }
+
+    /// A question was answered; `false` where none is open.
+    #[must_use]
+    pub fn answer_question(&mut self, now: Duration) -> bool {
+        match &mut self.phase {
+            Phase::Running(running) if running.open_questions > 0 => {
+                running.open_questions -= 1;
+                running.progress_until = now + self.timing.progress;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// What came cannot be handed on: the sidecar is not to blame for silence from now on.
@@ -443,7 +477,7 @@ impl Running {
         if held {
             return None;
         }
-        if now >= self.progress_until {
+        if self.open_questions == 0 && now >= self.progress_until {
             return Some(Due::Expired(Expired::Progress(timing.progress)));
         }
         match self.heartbeat.beat(timing, now)? {
@@ -453,8 +487,9 @@ impl Running {
     }
 
     fn next_due(&self, held: bool) -> Option<Duration> {
-        let usual = [self.progress_until, self.heartbeat.next()];
-        let usual = usual.into_iter().filter(|_| !held && self.ending.is_none());
+        let progress = (self.open_questions == 0).then_some(self.progress_until);
+        let usual = progress.into_iter().chain([self.heartbeat.next()]);
+        let usual = usual.filter(|_| !held && self.ending.is_none());
         let ending = self.ending.as_ref().map(Ending::next_due);
         usual.chain(ending).chain(self.run_until).min()
     }

@@ -168,6 +168,9 @@ pub(crate) async fn run_with_files(
                 reads.push(path);
                 reply.send(content.map(ToolOutput::Content)).unwrap();
             }
+            HostRequest::Permission { question, .. } => {
+                panic!("a model asks for no permission: {question:?}")
+            }
             HostRequest::Connection(connection) => {
                 panic!("a model's session has no proxy: {connection:?}");
             }

@@ -182,7 +182,9 @@ fn every_moment_something_is_due_is_announced() {
 
 /// The rules as a table: the next stage, or the kind of breach.
 fn model(stage: u8, noise: &mut usize, received: Received<'_>) -> Result<u8, &'static str> {
-    use Received::{Event, Fatal, Final, Hello, HostsOnly, Noise, Ping, Pong, Unknown};
+    use Received::{
+        Event, Fatal, Final, Hello, HostsOnly, Noise, Ping, Pong, Question, Unknown,
+    };
     let names_run = |ref_id: Option<&str>| match ref_id {
         Some(RUN) => Ok(()),
         Some(_) => Err("wrong"),
@@ -202,10 +204,10 @@ fn model(stage: u8, noise: &mut usize, received: Received<'_>) -> Result<u8, &'s
         (_, Noise { .. }) => Err("noise"),
         (_, Ping { .. } | Pong { .. }) => Ok(stage),
         (1, _) => Err("no run"),
-        (2, Event { ref_id }) => names_run(ref_id).map(|()| 2),
+        (2, Event { ref_id } | Question { ref_id }) => names_run(ref_id).map(|()| 2),
         (2, Final { ref_id }) => names_run(ref_id).map(|()| 3),
         (2, Fatal { ref_id }) => ref_id.map_or(Ok(3), |id| names_run(Some(id)).map(|()| 3)),
-        (_, Event { .. } | Final { .. } | Fatal { .. }) => Err("after"),
+        (_, Event { .. } | Question { .. } | Final { .. } | Fatal { .. }) => Err("after"),
     }
 }
 
@@ -227,6 +229,7 @@ fn received() -> impl Strategy<Value = Received<'static>> {
     prop_oneof![
         3 => Just(Received::Hello),
         6 => ref_id().prop_map(|ref_id| Received::Event { ref_id }),
+        2 => ref_id().prop_map(|ref_id| Received::Question { ref_id }),
         2 => ref_id().prop_map(|ref_id| Received::Final { ref_id }),
         1 => ref_id().prop_map(|ref_id| Received::Fatal { ref_id }),
         1 => (0u64..3).prop_map(|seq| Received::Ping { seq }),
@@ -272,4 +275,36 @@ proptest! {
             prop_assert_eq!(session.is_closing(), stage == 3);
         }
     }
+}
+
+#[test]
+fn silence_counts_from_the_answer_to_the_last_question() {
+    let mut session = Session::new(timing(), secs(0));
+    session.on_frame(Received::Hello, secs(0)).unwrap();
+    assert!(session.start(RUN, secs(0)));
+    assert!(!session.answer_question(secs(0)), "nothing was asked");
+    let question = Received::Question { ref_id: Some(RUN) };
+    assert_eq!(session.on_frame(question, secs(1)), Ok(Reaction::Deliver));
+    let quiet = timing().progress;
+    let expired = |session: &mut Session, now: Duration| {
+        let mut due = std::iter::from_fn(|| match session.due(now)? {
+            Due::Ping { seq } => {
+                session.on_frame(Received::Pong { seq }, now).unwrap();
+                Some(false)
+            }
+            Due::Expired(Expired::Progress(_)) => Some(true),
+            other => panic!("{other:?}"),
+        });
+        due.any(|expired| expired)
+    };
+    let mut now = secs(1);
+    while now < quiet * 3 {
+        now += secs(1);
+        assert!(!expired(&mut session, now), "{now:?}");
+    }
+    assert!(session.answer_question(now));
+    while !expired(&mut session, now) {
+        now += secs(1);
+    }
+    assert!(now >= quiet * 4 && now <= quiet * 4 + secs(1), "{now:?}");
 }

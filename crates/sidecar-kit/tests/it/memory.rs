@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use sidecar_kit::{Connection, Fault, Frame, HelloFrame, Settings, SidecarClient};
+use sidecar_kit::{BatchItem, Connection, Fault, Frame, HelloFrame, Settings, SidecarClient};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 const RUN: &str = "run-1";
@@ -58,11 +58,18 @@ async fn play(pieces: Vec<Vec<u8>>) -> (Vec<String>, String) {
     let mut run = client.run(RUN, json!({ "task": "t" }));
     let mut events = Vec::new();
     while let Some(batch) = run.events.recv().await {
-        events.extend(batch.iter().map(str::to_owned));
+        events.extend(batch.iter().map(event_text));
     }
     let report = run.report.await.unwrap();
     sidecar.await.unwrap();
     (events, format!("{:?} {:?}", report.result, report.warnings))
+}
+
+fn event_text(item: BatchItem<'_>) -> String {
+    match item {
+        BatchItem::Event(text) => text.to_owned(),
+        BatchItem::Question(request) => panic!("a question: {request:?}"),
+    }
 }
 
 /// The same by the rules: the events up to the end or the first breach, and whether it ended well.

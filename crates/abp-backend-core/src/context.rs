@@ -52,38 +52,26 @@ pub enum HostRequest {
         /// What came of it.
         reply: oneshot::Sender<Result<ToolOutput, ToolError>>,
     },
-    /// The agent is about to use a tool of its own and waits for the answer.
+    /// Judge the use of a tool of the backend's own before it happens.
     Permission {
-        /// The use.
+        /// The tool and its input.
         question: PermissionQuestion,
-        /// The decision of the policy or of a person.
-        reply: oneshot::Sender<Result<Permission, EmitError>>,
+        /// Whether it may be used.
+        reply: oneshot::Sender<Result<(), ToolError>>,
     },
     /// The host's own proxy carried or refused a connection of the backend's processes.
     Connection(ObservedConnection),
 }
 
-/// The use of a tool of the agent's own that has not happened yet.
+/// A tool that an agent asks to use. The event of its call is not judged again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermissionQuestion {
     /// The tool, by the name that its `tool_call` will have.
     pub tool_name: String,
-    /// The id of the call, where it has one. A `tool_call` with this id and the same input is not judged again.
-    pub tool_use_id: Option<String>,
-    /// The tool's input; the paths and hosts in it are judged as well.
+    /// The call's id.
+    pub tool_use_id: String,
+    /// The arguments, with the paths and addresses that the call concerns.
     pub input: Value,
-}
-
-/// The host's answer to a [`PermissionQuestion`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Permission {
-    /// The tool may be used.
-    Allowed,
-    /// The tool may not be used; the run goes on.
-    Denied {
-        /// The rule or the person behind it, in words for the agent.
-        reason: String,
-    },
 }
 
 /// A connection that the host's own proxy carried or refused. A backend's processes cannot make one up.
@@ -248,15 +236,11 @@ impl RunContext {
             .await?
     }
 
-    /// Asks whether the agent may use one of its own tools, and waits for the answer of the policy or of a
-    /// person.
+    /// Asks whether a tool of the backend's own may be used, before it is used.
     ///
     /// # Errors
-    /// Fails when the run is over; the backend should then end.
-    pub async fn request_permission(
-        &self,
-        question: PermissionQuestion,
-    ) -> Result<Permission, EmitError> {
+    /// Says whether the use was denied, or came after the end of the run.
+    pub async fn request_permission(&self, question: PermissionQuestion) -> Result<(), ToolError> {
         self.ask(|reply| HostRequest::Permission { question, reply })
             .await?
     }

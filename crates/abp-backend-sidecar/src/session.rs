@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use abp_backend_core::{
-    BoxFuture, Completion, Emission, EmitError, McpAccess, Permission, PermissionQuestion, RunContext,
-    RunEnd, Session,
+    BoxFuture, Completion, Emission, EmitError, McpAccess, PermissionQuestion, RunContext, RunEnd,
+    Session, ToolError,
 };
 use abp_core::{
     AgentEvent, AgentEventKind, BackendIdentity, CancelReason, Capability, CapabilityManifest,
@@ -272,12 +272,15 @@ async fn decide(
 ) -> Result<PermissionResponse, EmitError> {
     let question = PermissionQuestion {
         tool_name: request.tool_name,
-        tool_use_id: request.tool_use_id,
+        // A call without an id is known by that of the question.
+        tool_use_id: request.tool_use_id.unwrap_or_else(|| request.id.clone()),
         input: request.input,
     };
-    let (approved, reason) = match context.request_permission(question).await? {
-        Permission::Allowed => (true, None),
-        Permission::Denied { reason } => (false, Some(reason)),
+    let (approved, reason) = match context.request_permission(question).await {
+        Ok(()) => (true, None),
+        Err(ToolError::Stopped(stopped)) => return Err(stopped),
+        Err(ToolError::Denied(reason)) => (false, Some(reason)),
+        Err(error) => (false, Some(error.to_string())),
     };
     Ok(PermissionResponse {
         id: request.id,

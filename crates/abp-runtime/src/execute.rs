@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use abp_backend_core::{
     Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
-    HostRequest, ObservedConnection, OpenSpec, Permission, PermissionQuestion, RunContext, RunEnd,
-    Session, ToolError, cancellation,
+    HostRequest, ObservedConnection, OpenSpec, PermissionQuestion, RunContext, RunEnd, Session,
+    ToolError, cancellation,
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
@@ -448,7 +448,7 @@ impl Supervisor {
             }
             HostRequest::Permission { question, reply } => {
                 let answer = self.decide_permission(question, stage).await;
-                drop(reply.send(Ok(answer)));
+                drop(reply.send(answer));
             }
             HostRequest::Tool { invocation, reply } => {
                 self.tool_calls += 1;
@@ -494,16 +494,12 @@ impl Supervisor {
         &mut self,
         question: PermissionQuestion,
         stage: &Stage,
-    ) -> Permission {
+    ) -> Result<(), ToolError> {
         let observed = Observed::of_question(&question);
         let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
-        match judged.await {
-            Ok(()) => {
-                self.permitted.add(question);
-                Permission::Allowed
-            }
-            Err(reason) => Permission::Denied { reason },
-        }
+        judged.await.map_err(ToolError::Denied)?;
+        self.permitted.add(question);
+        Ok(())
     }
 
     /// Decides about a call of a tool of the run's MCP servers.
@@ -670,7 +666,7 @@ fn refuse(request: HostRequest, reason: CancelReason) {
     match request {
         HostRequest::Emit { reply, .. } => drop(reply.send(Err(over))),
         HostRequest::Tool { reply, .. } => drop(reply.send(Err(ToolError::Stopped(over)))),
-        HostRequest::Permission { reply, .. } => drop(reply.send(Err(over))),
+        HostRequest::Permission { reply, .. } => drop(reply.send(Err(ToolError::Stopped(over)))),
         HostRequest::Connection(_) => {}
     }
 }

@@ -73,7 +73,7 @@ impl Observed {
     pub(crate) fn of_question(question: &PermissionQuestion) -> Self {
         Self::Tool {
             name: question.tool_name.clone(),
-            id: question.tool_use_id.clone(),
+            id: Some(question.tool_use_id.clone()),
             target: shown_target(&question.input),
             targets: InputTargets::of(&question.input),
         }

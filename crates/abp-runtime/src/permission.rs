@@ -29,12 +29,9 @@ struct PermittedCall {
 impl PermittedCalls {
     /// Remembers a call that was allowed.
     pub(crate) fn add(&mut self, question: PermissionQuestion) {
-        let Some(id) = question.tool_use_id else {
-            return;
-        };
         if self.calls.len() < MAX_REMEMBERED {
             let call = PermittedCall::new(question.tool_name, &question.input);
-            self.calls.insert(id, call);
+            self.calls.insert(question.tool_use_id, call);
         }
     }
 
@@ -89,7 +86,7 @@ mod tests {
             let mut permitted = PermittedCalls::default();
             permitted.add(PermissionQuestion {
                 tool_name: "Bash".to_owned(),
-                tool_use_id: Some("1".to_owned()),
+                tool_use_id: "1".to_owned(),
                 input: input(),
             });
             assert!(!permitted.take(&other), "{other:?}");
@@ -97,7 +94,7 @@ mod tests {
         let mut permitted = PermittedCalls::default();
         permitted.add(PermissionQuestion {
             tool_name: "Bash".to_owned(),
-            tool_use_id: Some("1".to_owned()),
+            tool_use_id: "1".to_owned(),
             input: input(),
         });
         assert!(permitted.take(&announced("1", "Bash", input())));

@@ -198,7 +198,7 @@ function emulationOf(order) {
 }
 
 /** One of ABP's own settings. */
-function settingOf(order, name) {
+export function settingOf(order, name) {
   const vendor = order.config?.vendor ?? {};
   return vendor.abp?.[name] ?? vendor[`abp.${name}`] ?? null;
 }

@@ -20,8 +20,8 @@ pub use backend::{Backend, BackendDescriptor, BoxFuture, Completion, OpenSpec, R
 pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
-    Emission, EmitError, HostRequest, McpAccess, ObservedConnection, PermissionQuestion, RunContext,
-    ToolError, ToolInvocation, ToolOutput,
+    Emission, EmitError, HostRequest, McpAccess, ObservedConnection, PermissionQuestion,
+    RunContext, ToolError, ToolInvocation, ToolOutput,
 };
 pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use abp_config::{BackendConfig, EnvValue};
 use abp_host::SearchPath;
-use abp_sidecar_sdk::built_in_hosts;
+use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
 use serde::Serialize;
 
 use crate::ControlPlane;
@@ -25,7 +25,31 @@ pub struct BackendHealth {
     pub problem: Option<String>,
 }
 
+/// A host that comes with ABP and cannot be started because packages are missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingHost {
+    /// The name of its backend.
+    pub name: &'static str,
+    /// The reason and the command that installs it.
+    pub remedy: String,
+}
+
 impl ControlPlane {
+    /// The hosts that come with ABP and are not registered because their packages are not installed.
+    #[must_use]
+    pub fn missing_hosts(&self) -> Vec<MissingHost> {
+        let program = std::env::current_exe().ok();
+        let hosts = built_in_hosts().iter().filter_map(|host| {
+            let found = host.installation(self.config(), program.as_deref());
+            let is_missing = matches!(found, HostInstallation::PackageMissing { .. })
+                && self.registry().get(host.name).is_none();
+            let remedy = self.missing_host(host.name).filter(|_| is_missing)?;
+            let name = host.name;
+            Some(MissingHost { name, remedy })
+        });
+        hosts.collect()
+    }
+
     /// Looks for the program of every sidecar and the key of every upstream. No process is started and
     /// no upstream is asked. Hosts that come with ABP and are not installed are listed as well.
     #[must_use]

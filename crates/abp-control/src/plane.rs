@@ -10,7 +10,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
 use abp_runtime::{Approvals, RunOptions, RunPrices, Runtime, RuntimeOptions, Submitted};
-use abp_sidecar_sdk::built_in_hosts;
+use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
@@ -165,14 +165,27 @@ impl ControlPlane {
     pub fn backend(&self, asked: Option<&str>) -> Result<String, AbpError> {
         let configured = self.config().default_backend.as_deref();
         let name = asked.or(configured).unwrap_or(DEFAULT_BACKEND);
-        let built_in = built_in_hosts().iter().any(|host| host.name == name);
-        if built_in && self.registry().get(name).is_none() {
-            let message = format!(
-                "the host of backend {name:?} is not beside the program; set `hosts_dir` or ABP_HOSTS_DIR"
-            );
+        if self.registry().get(name).is_none()
+            && let Some(message) = self.missing_host(name)
+        {
             return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
         }
         Ok(name.to_owned())
+    }
+
+    /// The reason why a host that comes with ABP is not registered, and what to do about it.
+    pub(crate) fn missing_host(&self, name: &str) -> Option<String> {
+        let host = built_in_hosts().iter().find(|host| host.name == name)?;
+        let program = std::env::current_exe().ok();
+        match host.installation(self.config(), program.as_deref()) {
+            HostInstallation::Complete { .. } => None,
+            HostInstallation::PackageMissing { install } => Some(format!(
+                "the packages of backend {name:?} are not installed; install them with `{install}`"
+            )),
+            HostInstallation::Absent => Some(format!(
+                "the host of backend {name:?} is not beside the program; set `hosts_dir` or ABP_HOSTS_DIR"
+            )),
+        }
     }
 
     /// Plans a submission without starting it.

@@ -4,7 +4,9 @@ use abp_core::{AgentEvent, ArtifactRef, Capability, Outcome, UsageNormalized};
 use abp_error::AbpErrorDto;
 use abp_sandbox::Exit;
 use serde_json::Value;
-use sidecar_kit::{BatchItem, CancelToken, PermissionRequest, PermissionResponse, RawRun, RunReport};
+use sidecar_kit::{
+    BatchItem, CancelToken, PermissionRequest, PermissionResponse, RawRun, RunReport,
+};
 
 use crate::records::Record;
 use crate::{HostError, SidecarFailure, event};
@@ -84,11 +86,13 @@ impl SidecarRun {
         for item in items {
             match item {
                 RunItem::Event(event) => events.push(event),
-                RunItem::Question(PermissionRequest { id, .. }) => self.answer(PermissionResponse {
-                    id,
-                    approved: false,
-                    reason: Some("nobody is there to decide".to_owned()),
-                }),
+                RunItem::Question(PermissionRequest { id, .. }) => {
+                    self.answer(PermissionResponse {
+                        id,
+                        approved: false,
+                        reason: Some("nobody is there to decide".to_owned()),
+                    })
+                }
             }
         }
         Some(events)

@@ -13,32 +13,95 @@ pub struct BuiltInHost {
     pub command: &'static str,
     /// Its script, below the directory of hosts.
     script: &'static str,
+    /// The vendor's package that it needs in its own `node_modules`, where it needs one.
+    package: Option<&'static str>,
+    /// Whether it asks before every use of a tool. Its tests show that it does.
+    pub(crate) asks_first: bool,
 }
+
+/// Whether a host can be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostInstallation {
+    /// Its script and its packages are there.
+    Complete {
+        /// Its script.
+        script: PathBuf,
+    },
+    /// Its script is there, and a package that it needs is not.
+    PackageMissing {
+        /// The command that installs its packages, at the versions of its lock and without their scripts.
+        install: String,
+    },
+    /// Its script is not there.
+    Absent,
+}
+
+const BUILT_IN_HOSTS: &[BuiltInHost] = &[
+    BuiltInHost {
+        name: "sidecar:node",
+        command: "node",
+        script: "node/host.js",
+        package: None,
+        asks_first: false,
+    },
+    BuiltInHost {
+        name: "sidecar:python",
+        command: "python3",
+        script: "python/host.py",
+        package: None,
+        asks_first: false,
+    },
+    vendor_host(
+        "sidecar:claude",
+        "claude/host.js",
+        "@anthropic-ai/claude-agent-sdk",
+    ),
+    vendor_host("sidecar:codex", "codex/host.js", "@openai/codex"),
+    vendor_host("sidecar:gemini", "gemini/host.js", "@google/gemini-cli"),
+    vendor_host("sidecar:copilot", "copilot/host.js", "@github/copilot-sdk"),
+    vendor_host("sidecar:kimi", "kimi/host.js", "@moonshot-ai/kimi-code"),
+];
 
 /// The sidecars that come with ABP.
 #[must_use]
 pub const fn built_in_hosts() -> &'static [BuiltInHost] {
-    &[
-        BuiltInHost {
-            name: "sidecar:node",
-            command: "node",
-            script: "node/host.js",
-        },
-        BuiltInHost {
-            name: "sidecar:python",
-            command: "python3",
-            script: "python/host.py",
-        },
-    ]
+    BUILT_IN_HOSTS
+}
+
+/// A host of a vendor's agent.
+const fn vendor_host(
+    name: &'static str,
+    script: &'static str,
+    package: &'static str,
+) -> BuiltInHost {
+    BuiltInHost {
+        name,
+        command: "node",
+        script,
+        package: Some(package),
+        asks_first: true,
+    }
 }
 
 impl BuiltInHost {
-    /// Its script, where it is installed.
-    pub(crate) fn find(&self, config: &Config, program: Option<&Path>) -> Option<PathBuf> {
-        directories(config, program)
-            .into_iter()
-            .map(|directory| directory.join(self.script))
-            .find(|script| script.is_file())
+    /// Looks for its script and its packages.
+    #[must_use]
+    pub fn installation(&self, config: &Config, program: Option<&Path>) -> HostInstallation {
+        let scripts = directories(config, program).into_iter();
+        let mut scripts = scripts.map(|directory| directory.join(self.script));
+        let Some(script) = scripts.find(|script| script.is_file()) else {
+            return HostInstallation::Absent;
+        };
+        let own = script.parent().unwrap_or(Path::new("."));
+        let is_missing = |package: &str| {
+            let package = own.join("node_modules").join(package);
+            !package.join("package.json").is_file()
+        };
+        if self.package.is_some_and(is_missing) {
+            let install = format!("npm ci --ignore-scripts --prefix {}", own.display());
+            return HostInstallation::PackageMissing { install };
+        }
+        HostInstallation::Complete { script }
     }
 }
 

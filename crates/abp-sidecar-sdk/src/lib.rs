@@ -7,5 +7,5 @@ mod register;
 mod secrets;
 
 pub use check::{Check, CheckResult, CheckSettings, Finding, check};
-pub use hosts::{BuiltInHost, built_in_hosts};
+pub use hosts::{BuiltInHost, HostInstallation, built_in_hosts};
 pub use register::{Place, register_sidecars, sandbox_settings};

@@ -12,6 +12,7 @@ use abp_host::{
 };
 use abp_integrations::BackendRegistry;
 
+use crate::HostInstallation;
 use crate::secrets::secret_values;
 
 /// Where the program that registers sidecars is, and keeps its things.
@@ -50,10 +51,16 @@ pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place:
         }));
     };
     for host in crate::built_in_hosts() {
-        if let Some(script) = host.find(config, place.program.as_deref()) {
+        let found = host.installation(config, place.program.as_deref());
+        if let HostInstallation::Complete { script } = found {
             let mut spec = spec(host.command, config, place);
             spec.args = vec![script.to_string_lossy().into_owned()];
-            register(SidecarBackend::new(host.name, spec, 0));
+            let backend = SidecarBackend::new(host.name, spec, 0);
+            register(if host.asks_first {
+                backend.asking_first()
+            } else {
+                backend
+            });
         }
     }
     for (name, backend) in &config.backends {

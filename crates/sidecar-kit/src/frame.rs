@@ -111,7 +111,6 @@ pub struct PermissionResponse {
     pub reason: Option<String>,
 }
 
-
 /// Who a sidecar is and what it can do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HelloFrame {

@@ -23,6 +23,7 @@ pub use client::{Connection, Settings, SidecarClient};
 pub use codec::{CodecError, DEFAULT_MAX_LINE, Decoder, Lines};
 pub use error::Fault;
 pub use frame::{
-    Decoded, EventLine, Frame, FrameError, HelloFrame, PermissionRequest, PermissionResponse, decode,
+    Decoded, EventLine, Frame, FrameError, HelloFrame, PermissionRequest, PermissionResponse,
+    decode,
 };
 pub use run::{BatchItem, CancelToken, EventBatch, RawRun, RunReport};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use abp_backend_core::{Backend, OpenSpec};
+use abp_control::MissingHost;
 use abp_core::{BackendIdentity, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_policy::{Holders, PolicyEngine};
@@ -10,7 +11,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::{BackendsArgs, GlobalArgs};
-use crate::output::{BAD, GOOD, Output, STRONG};
+use crate::output::{BAD, DIM, GOOD, Output, STRONG};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
 
@@ -65,11 +66,19 @@ pub(crate) fn run(
         }
         rows.push(row);
     }
+    let missing = session.plane.missing_hosts();
     if output.is_json() {
-        output.json(&serde_json::json!({ "backends": rows }))?;
+        output.json(&serde_json::json!({ "backends": rows, "missing": missing }))?;
     } else {
         for row in &rows {
             print(row, output);
+        }
+        for MissingHost { name, remedy } in &missing {
+            output.line(&format!("{STRONG}{name}{STRONG:#}"));
+            output.line(&format!(
+                "  {DIM}not installed{DIM:#}: {}",
+                one_line(remedy)
+            ));
         }
     }
     let failed = |row: &Row| matches!(row.probe, Some(Probe::Failed { .. }));

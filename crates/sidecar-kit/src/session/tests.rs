@@ -182,9 +182,7 @@ fn every_moment_something_is_due_is_announced() {
 
 /// The rules as a table: the next stage, or the kind of breach.
 fn model(stage: u8, noise: &mut usize, received: Received<'_>) -> Result<u8, &'static str> {
-    use Received::{
-        Event, Fatal, Final, Hello, HostsOnly, Noise, Ping, Pong, Question, Unknown,
-    };
+    use Received::{Event, Fatal, Final, Hello, HostsOnly, Noise, Ping, Pong, Question, Unknown};
     let names_run = |ref_id: Option<&str>| match ref_id {
         Some(RUN) => Ok(()),
         Some(_) => Err("wrong"),

@@ -1,0 +1,19 @@
+// What Codex can do behind this host.
+export default {
+  streaming: 'native',
+  tool_read: { restricted: { reason: 'it reads with commands of its shell' } },
+  tool_write: 'native',
+  tool_edit: 'native',
+  tool_bash: 'native',
+  tool_glob: { restricted: { reason: 'it searches with commands of its shell' } },
+  tool_grep: { restricted: { reason: 'it searches with commands of its shell' } },
+  tool_web_search: 'unsupported',
+  tool_web_fetch: 'unsupported',
+  tool_ask_user: 'unsupported',
+  hooks_pre_tool_use: 'native',
+  hooks_post_tool_use: 'native',
+  session_resume: { restricted: { reason: 'needs the home directory of the earlier run' } },
+  session_fork: { restricted: { reason: 'needs the home directory of the earlier run' } },
+  extended_thinking: 'native',
+  mcp_client: 'native',
+};

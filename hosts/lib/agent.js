@@ -5,12 +5,16 @@ import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { isAbsolute, join, relative, sep } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { LineSplitter } from './frames.js';
 import { Failure } from './run.js';
 
 /** How long an agent may take to end after SIGTERM; a host gives its sidecar a second. */
 const KILL_AFTER_MS = 400;
+/** How long the line about a call may come after its hook. */
+const LATE_LINE_MS = 500;
+const LATE_LINE_STEP_MS = 20;
 /** How much of an agent's standard error is kept for the error of a failed run. */
 const KEPT_STDERR = 8 * 1024;
 
@@ -83,6 +87,16 @@ export class ToolGate {
     return answer;
   }
 
+  /** Whether a call was asked about. */
+  isKnown(id) {
+    return this.#answers.has(id) || this.#announced.has(id);
+  }
+
+  /** The answer about a call that was asked about. */
+  async answerOf(id) {
+    return (await this.#answers.get(id)) ?? { approved: this.#announced.has(id), reason: '' };
+  }
+
   /** Tells of a call that the host need not be asked about, or was. */
   async announce({ name, input, id, parent = null }) {
     if (id !== undefined) this.#announced.set(id, name);
@@ -93,6 +107,33 @@ export class ToolGate {
   /** The name of an announced call; undefined for one that was denied or never seen. */
   announcedName(id) {
     return this.#announced.get(id);
+  }
+}
+
+/**
+ * The calls that an agent told of, for hooks that are given a name and an input without the id. The
+ * agent's line about a call may come a little after its hook.
+ */
+export class CallList {
+  #calls = new Map();
+
+  add(id, name, input) {
+    this.#calls.set(id, { name, input });
+  }
+
+  get(id) {
+    return this.#calls.get(id);
+  }
+
+  /** The id of the first call with this name and input that `isFree` says yes to. */
+  async find(name, input, isFree) {
+    const wanted = JSON.stringify(input);
+    const matches = ([id, call]) => call.name === name && JSON.stringify(call.input) === wanted && isFree(id);
+    for (let waited = 0; ; waited += LATE_LINE_STEP_MS) {
+      const found = [...this.#calls].find(matches);
+      if (found !== undefined || waited >= LATE_LINE_MS) return found?.[0];
+      await sleep(LATE_LINE_STEP_MS);
+    }
   }
 }
 

@@ -5,20 +5,25 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 /** A person may take long. */
 export const HOOK_TIMEOUT_SECONDS = 24 * 60 * 60;
 const MAX_QUESTION_BYTES = 16 * 1024 * 1024;
 
-/** Listens for the questions of hooks; `decide(input)` answers with `{approved, reason}`. */
+/**
+ * Listens for the questions of hooks; `decide(input)` answers with `{approved, reason}`. A question
+ * that is not answered within `limitMs` is denied.
+ */
 export class HookServer {
   #server;
   #directory;
   #decide;
+  #limitMs;
 
-  static async start(decide) {
-    const server = new HookServer(decide);
+  static async start(decide, limitMs = HOOK_TIMEOUT_SECONDS * 1000) {
+    const server = new HookServer(decide, limitMs);
     await new Promise((resolve, reject) => {
       server.#server.once('error', reject);
       server.#server.listen(server.#socket, resolve);
@@ -26,8 +31,9 @@ export class HookServer {
     return server;
   }
 
-  constructor(decide) {
+  constructor(decide, limitMs) {
     this.#decide = decide;
+    this.#limitMs = limitMs;
     this.#directory = mkdtempSync(join(tmpdir(), 'abp-hook-'));
     chmodSync(this.#directory, 0o700);
     this.#server = createServer({ allowHalfOpen: true }, (socket) => this.#serve(socket));
@@ -48,11 +54,17 @@ export class HookServer {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
+  async #tooLate() {
+    await sleep(this.#limitMs, undefined, { ref: false });
+    return { approved: false, reason: `nobody answered within ${this.#limitMs / 1000} s` };
+  }
+
   async #serve(socket) {
     socket.on('error', () => {});
     let answer;
     try {
-      answer = await this.#decide(JSON.parse(await readAll(socket)));
+      const question = JSON.parse(await readAll(socket));
+      answer = await Promise.race([this.#decide(question), this.#tooLate()]);
     } catch (error) {
       answer = { approved: false, reason: `not decided: ${error.message}` };
     }

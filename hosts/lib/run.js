@@ -175,7 +175,7 @@ export class RunContext {
 }
 
 /** A promise with its two ends; Node 18 and 20 have no `Promise.withResolvers`. */
-function withResolvers() {
+export function withResolvers() {
   const parts = {};
   parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
   // The one who asked may have gone; that is no error of the process.

@@ -26,6 +26,8 @@ pub enum HostInstallation {
     Complete {
         /// Its script.
         script: PathBuf,
+        /// The directory of all hosts, with the library that they share.
+        directory: PathBuf,
     },
     /// Its script is there, and a package that it needs is not.
     PackageMissing {
@@ -87,11 +89,12 @@ impl BuiltInHost {
     /// Looks for its script and its packages.
     #[must_use]
     pub fn installation(&self, config: &Config, program: Option<&Path>) -> HostInstallation {
-        let scripts = directories(config, program).into_iter();
-        let mut scripts = scripts.map(|directory| directory.join(self.script));
-        let Some(script) = scripts.find(|script| script.is_file()) else {
+        let mut directories = directories(config, program).into_iter();
+        let has_script = |directory: &PathBuf| directory.join(self.script).is_file();
+        let Some(directory) = directories.find(has_script) else {
             return HostInstallation::Absent;
         };
+        let script = directory.join(self.script);
         let own = script.parent().unwrap_or(Path::new("."));
         let is_missing = |package: &str| {
             let package = own.join("node_modules").join(package);
@@ -101,7 +104,7 @@ impl BuiltInHost {
             let install = format!("npm ci --ignore-scripts --prefix {}", own.display());
             return HostInstallation::PackageMissing { install };
         }
-        HostInstallation::Complete { script }
+        HostInstallation::Complete { script, directory }
     }
 }
 

@@ -44,29 +44,35 @@ impl Place {
 /// win over others of the same name.
 pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place: &Place) {
     let sandbox = sandbox_settings(&config.sandbox, place);
-    let mut register = |backend: SidecarBackend| {
-        registry.register(Arc::new(match &sandbox {
-            Some(settings) => backend.in_sandbox(settings.clone()),
-            None => backend,
-        }));
-    };
     for host in crate::built_in_hosts() {
         let found = host.installation(config, place.program.as_deref());
-        if let HostInstallation::Complete { script } = found {
-            let mut spec = spec(host.command, config, place);
-            spec.args = vec![script.to_string_lossy().into_owned()];
-            let backend = SidecarBackend::new(host.name, spec, 0);
-            register(if host.asks_first {
-                backend.asking_first()
-            } else {
-                backend
-            });
+        let HostInstallation::Complete { script, directory } = found else {
+            continue;
+        };
+        let mut spec = spec(host.command, config, place);
+        spec.args = vec![script.to_string_lossy().into_owned()];
+        let mut backend = SidecarBackend::new(host.name, spec, 0);
+        if host.asks_first {
+            backend = backend.asking_first();
         }
+        // A host with packages of its own is an installation by itself, and needs the common library.
+        let sandbox = sandbox.clone().map(|mut settings| {
+            settings.read_only.push(directory);
+            settings
+        });
+        registry.register(Arc::new(sandboxed(backend, sandbox)));
     }
     for (name, backend) in &config.backends {
         if let Some(backend) = configured(name, backend, config, place) {
-            register(backend);
+            registry.register(Arc::new(sandboxed(backend, sandbox.clone())));
         }
+    }
+}
+
+fn sandboxed(backend: SidecarBackend, sandbox: Option<SandboxSettings>) -> SidecarBackend {
+    match sandbox {
+        Some(settings) => backend.in_sandbox(settings),
+        None => backend,
     }
 }
 

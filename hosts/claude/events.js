@@ -123,7 +123,7 @@ export class ClaudeEvents {
     } else {
       return [];
     }
-    return [['plan_updated', { entries: [...this.#tasks.values()] }]];
+    return [['plan_updated', { entries: [...this.#tasks.values()].map((task) => ({ ...task })) }]];
   }
 
   #updateTask(id, { status, subject }) {

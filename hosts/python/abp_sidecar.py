@@ -106,6 +106,8 @@ class RunContext:
         self._usage = {}
         self._usage_raw = None
         self._artifacts = []
+        self._questions = {}  # Answers by the id of the question, `None` until they come.
+        self._answered = threading.Condition()
         self._started_at = datetime.now(timezone.utc)
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -153,6 +155,40 @@ class RunContext:
         if raw is not None:
             self._usage_raw = raw
         self.emit("usage_updated", usage=dict(self._usage))
+
+    def request_permission(self, tool_name, input, tool_use_id=None):
+        """Asks the host whether a tool may be used; returns whether, and the reason of a denial.
+
+        Waits for the policy's or a person's answer. The `tool_call` that follows must have the same
+        name, id and input. Raises `Cancelled` once the run is cancelled.
+        """
+        self.cancel.raise_if_set()
+        with self._answered:
+            question = f"permission-{len(self._questions) + 1}"
+            self._questions[question] = None
+        frame = {"t": "permission_request", "ref_id": self.run_id, "id": question, "tool_name": tool_name, "input": input}
+        if tool_use_id is not None:
+            frame["tool_use_id"] = tool_use_id
+        with self._lock:
+            if self._ended:
+                raise RuntimeError("the run is over")
+            self._outbox.put(_encode(frame))
+        with self._answered:
+            self._answered.wait_for(lambda: self._questions[question] or self.cancel.is_set())
+            self.cancel.raise_if_set()
+            answer = self._questions[question]
+        return answer.get("approved") is True, answer.get("reason") or ""
+
+    def _answer(self, frame):
+        with self._answered:
+            if self._questions.get(frame.get("id"), frame) is None:
+                self._questions[frame["id"]] = frame
+            self._answered.notify_all()
+
+    def _cancel(self, reason):
+        self.cancel.set(reason)
+        with self._answered:
+            self._answered.notify_all()
 
     def add_artifact(self, kind, path):
         """Names something the run leaves behind besides changed files."""
@@ -276,7 +312,11 @@ class Sidecar:
             work = self._work
             # A cancel that crossed the run's end is for nobody.
             if work is not None and work[0].run_id == frame.get("ref_id"):
-                work[0].cancel.set(frame.get("reason"))
+                work[0]._cancel(frame.get("reason"))
+        elif kind == "permission_response":
+            work = self._work
+            if work is not None and work[0].run_id == frame.get("ref_id"):
+                work[0]._answer(frame)
         else:
             print(f"ignored a frame of the unknown kind {kind!r}", file=sys.stderr)
 
@@ -307,7 +347,7 @@ class Sidecar:
         with self._changed:
             self._closed = True
             if self._work is not None:
-                self._work[0].cancel.set("the host has gone")
+                self._work[0]._cancel("the host has gone")
             self._changed.notify_all()
 
 

@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-from peer import EXAMPLES, HOSTS, ORDER_ID, RUN_ID, TESTS, Peer, run_frame
+from peer import EXAMPLES, HOSTS, ODD, ORDER_ID, RUN_ID, TESTS, Peer, run_frame
 
 REPOSITORY = os.path.dirname(HOSTS)
 TRANSCRIPTS = os.path.join(REPOSITORY, "fixtures", "sidecar", "transcripts")
@@ -73,6 +73,18 @@ def denied(peer):
     policy = {"deny_write": ["**/.git/**"], "require_approval_for": ["Edit"]}
     peer.send(run_frame("write .git/config: x\nappend a.txt: x", policy=policy))
     peer.until("final")
+
+
+def permission(peer):
+    peer.send(run_frame("ask", policy={"disallowed_tools": ["Bash"]}))
+    answer(peer, approved=True)
+    answer(peer, approved=False, reason='tool "Bash" is denied by disallowed_tools[0] "Bash"')
+    peer.until("final")
+
+
+def answer(peer, **decision):
+    question = peer.until("permission_request")[-1]
+    peer.send({"t": "permission_response", "ref_id": RUN_ID, "id": question["id"], **decision})
 
 
 def emulated(peer):
@@ -140,6 +152,7 @@ SCENARIOS = {
     "handshake": (EXAMPLES, nothing),
     "complete": (EXAMPLES, complete),
     "denied": (EXAMPLES, denied),
+    "permission": (ODD, permission),
     "emulated": (EXAMPLES, emulated),
     "cancel": (EXAMPLES, cancel),
     "disconnect": (EXAMPLES, disconnect),

@@ -125,6 +125,35 @@ class Cases:
         peer.send({"t": "cancel", "ref_id": RUN_ID})
         self.assertEqual(peer.expect("final")["receipt"]["outcome"], "partial")
 
+    def test_a_question_waits_for_its_answer(self):
+        peer = self.start(ODD)
+        peer.send(run_frame("ask"))
+        asked = peer.expect("permission_request")
+        self.assertEqual(
+            {key: asked[key] for key in ("ref_id", "tool_name", "tool_use_id", "input")},
+            {"ref_id": RUN_ID, "tool_name": "Write", "tool_use_id": "call-Write", "input": {"path": "a"}},
+        )
+        # Answers to another run or another question are for nobody.
+        for ref_id, question in ((OTHER_ID, asked["id"]), (RUN_ID, "unknown")):
+            peer.send({"t": "permission_response", "ref_id": ref_id, "id": question, "approved": True})
+        with self.assertRaises(queue.Empty):
+            peer.line(timeout=0.2)
+        peer.send({"t": "permission_response", "ref_id": RUN_ID, "id": asked["id"], "approved": True})
+        self.assertEqual(peer.expect("event")["event"]["text"], "Write true ")
+        denied = peer.expect("permission_request")
+        self.assertNotEqual(denied["id"], asked["id"])
+        answer = {"t": "permission_response", "ref_id": RUN_ID, "id": denied["id"], "approved": False, "reason": "no"}
+        peer.send(answer)
+        self.assertEqual(peer.expect("event")["event"]["text"], "Bash false no")
+        self.assertEqual(peer.expect("final")["receipt"]["outcome"], "complete")
+
+    def test_a_cancel_ends_the_wait_for_an_answer(self):
+        peer = self.start(ODD)
+        peer.send(run_frame("ask"))
+        peer.expect("permission_request")
+        peer.send({"t": "cancel", "ref_id": RUN_ID, "reason": "user"})
+        self.assertEqual(peer.expect("final")["receipt"]["outcome"], "partial")
+
     def test_pings_are_answered_under_load(self):
         peer = self.start()
         peer.send(run_frame("count 20000"))

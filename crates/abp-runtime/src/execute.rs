@@ -495,7 +495,7 @@ impl Supervisor {
         question: PermissionQuestion,
         stage: &Stage,
     ) -> Result<(), ToolError> {
-        let observed = Observed::of_question(&question);
+        let observed = Observed::of_question(&question, stage.root());
         let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
         judged.await.map_err(ToolError::Denied)?;
         self.permitted.add(question);

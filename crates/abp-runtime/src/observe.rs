@@ -70,11 +70,11 @@ impl Observed {
     }
 
     /// The action that a question is about.
-    pub(crate) fn of_question(question: &PermissionQuestion) -> Self {
+    pub(crate) fn of_question(question: &PermissionQuestion, root: &Path) -> Self {
         Self::Tool {
             name: question.tool_name.clone(),
             id: Some(question.tool_use_id.clone()),
-            target: shown_target(&question.input),
+            target: shown_target(&question.input, root),
             targets: InputTargets::of(&question.input),
         }
     }
@@ -117,12 +117,23 @@ impl Observed {
     }
 }
 
-/// The part of a tool's input that a person is shown: its command, path or address.
-fn shown_target(input: &Value) -> Option<String> {
+/// The part of a tool's input that a person is shown: its command, its address, or its path as the workspace
+/// sees it.
+fn shown_target(input: &Value, root: &Path) -> Option<String> {
     let members = input.as_object()?;
     let named = SHOWN_ARGUMENTS.iter().find_map(|name| members.get(*name));
-    let text: String = named?.as_str()?.chars().take(MAX_SHOWN_CHARS).collect();
-    Some(text)
+    let text = named?.as_str()?;
+    let inside = Path::new(text)
+        .strip_prefix(root)
+        .ok()
+        .and_then(Path::to_str);
+    Some(
+        inside
+            .unwrap_or(text)
+            .chars()
+            .take(MAX_SHOWN_CHARS)
+            .collect(),
+    )
 }
 
 async fn judge_targets(

@@ -42,6 +42,12 @@ const tasks = {
     await ctx.emit('assistant_message', { text: ctx.task });
     await ctx.emit('assistant_message', { text: ctx.instructions.join('|') });
   },
+  async ask(ctx) {
+    for (const name of ['Write', 'Bash']) {
+      const { approved, reason } = await ctx.requestPermission(name, { path: 'a' }, `call-${name}`);
+      await ctx.emit('assistant_delta', { text: `${name} ${approved} ${reason}` });
+    }
+  },
   async speak_for_host(ctx) {
     const kinds = ['run_started', 'run_completed', 'permission_requested'];
     for (const kind of [...kinds, 'permission_resolved', 'adapted', 'network_connection']) {

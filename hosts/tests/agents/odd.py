@@ -55,6 +55,12 @@ def servers(ctx):
     ctx.emit("assistant_message", text=str(ctx.mcp and ctx.mcp["url"]))
 
 
+def ask(ctx):
+    for name in ("Write", "Bash"):
+        approved, reason = ctx.request_permission(name, {"path": "a"}, f"call-{name}")
+        ctx.emit("assistant_delta", text=f"{name} {str(approved).lower()} {reason}")
+
+
 def speak_for_host(ctx):
     for kind in abp_sidecar.HOST_ONLY_KINDS:
         try:

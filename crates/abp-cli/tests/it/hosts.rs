@@ -34,6 +34,11 @@ fn the_javascript_library() {
 }
 
 #[test]
+fn the_hosts_of_vendors() {
+    run("node", &["--test", "hosts/tests/vendors.test.js"], "");
+}
+
+#[test]
 fn the_python_host() {
     run(
         "python3",

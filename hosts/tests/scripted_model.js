@@ -2,6 +2,7 @@
 // without a vendor. A prompt has its steps in double brackets, one for each turn:
 //
 //   [[write hello.txt: hi]]   a call of the agent's own tool for writing files
+//   [[read hello.txt]]        a call of its tool for reading files
 //   [[run touch x]]           a call of its tool for commands
 //   [[wait]]                  a piece of text, and then nothing more
 //
@@ -11,17 +12,21 @@
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 
-const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|run ([^\]]+)|wait)\]\]/g;
-/** The tools of the known agents that write a file or run a command, best first. */
+const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|read ([^\]]+)|run ([^\]]+)|wait)\]\]/g;
+/** The tools of the known agents that write a file, read one or run a command, best first. */
 const WRITE_TOOLS = ['Write', 'write_file', 'WriteFile', 'create', 'write'];
+const READ_TOOLS = ['Read', 'read_file', 'ReadFile', 'view'];
 const COMMAND_TOOLS = ['Bash', 'exec_command', 'shell', 'run_shell_command', 'bash', 'Shell', 'shell_command'];
 const PATH_MEMBERS = ['file_path', 'path', 'filePath'];
 const TEXT_MEMBERS = ['content', 'file_text', 'contents'];
 const USAGE = { input: 100, output: 20 };
 
-/** Starts a model on a free port: `{url, requests, close}`; `requests` counts those with tools. */
+/**
+ * Starts a model on a free port: `{url, requests, seen, results, close}`. `requests` counts those with
+ * tools, `seen` has all of them, `results` the messages that came after the last prompt.
+ */
 export async function startModel(port = 0) {
-  const model = { requests: 0, seen: [] };
+  const model = { requests: 0, seen: [], results: [] };
   const server = createServer((request, response) => {
     answer(request, response, model).catch((error) => {
       console.error(error);
@@ -49,7 +54,10 @@ async function answer(request, response, model) {
   }
   const body = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}');
   const asked = dialect.read(body);
-  if (asked.tools.length > 0) model.requests += 1;
+  if (asked.tools.length > 0) {
+    model.requests += 1;
+    model.results = asked.after;
+  }
   const step = nextStep(asked);
   const isStream = body.stream === true || path.endsWith(':streamGenerateContent');
   if (!isStream) {
@@ -82,12 +90,14 @@ function nextStep({ tools, prompt, results }) {
   const steps = [...prompt.matchAll(STEP)];
   const found = steps[results];
   if (found === undefined) return { text: 'All done.' };
-  const [, step, path, text, command] = found;
+  const [, step, path, text, read, command] = found;
   if (step === 'wait') return { text: 'Let me think about it for a while.', waits: true };
-  const shell = command ?? `printf '%s\\n' '${text}' > '${path}'`;
+  const shell = command ?? (read ? `cat '${read}'` : `printf '%s\\n' '${text}' > '${path}'`);
   const writer = path === undefined ? undefined : chosen(tools, WRITE_TOOLS);
   const id = `call_scripted_${results + 1}`;
   if (writer !== undefined) return { call: { id, ...writer, input: fileInput(writer.schema, path, text) } };
+  const reader = read === undefined ? undefined : chosen(tools, READ_TOOLS);
+  if (reader !== undefined) return { call: { id, ...reader, input: pathInput(reader.schema, read) } };
   const runner = chosen(tools, COMMAND_TOOLS);
   if (runner !== undefined) return { call: { id, ...runner, input: commandInput(runner, shell) } };
   return { text: `no tool for it among ${tools.map(({ name }) => name).join(', ')}` };
@@ -99,9 +109,15 @@ function chosen(tools, names) {
 }
 
 function fileInput(schema, path, text) {
-  const has = (name) => schema?.properties?.[name] !== undefined;
-  const input = { [PATH_MEMBERS.find(has) ?? 'path']: path, [TEXT_MEMBERS.find(has) ?? 'content']: `${text}\n` };
-  return { ...required(schema), ...input };
+  return { ...pathInput(schema, path), [memberOf(schema, TEXT_MEMBERS)]: `${text}\n` };
+}
+
+function pathInput(schema, path) {
+  return { ...required(schema), [memberOf(schema, PATH_MEMBERS)]: path };
+}
+
+function memberOf(schema, names) {
+  return names.find((name) => schema?.properties?.[name] !== undefined) ?? names[0];
 }
 
 function commandInput({ schema }, command) {
@@ -127,8 +143,8 @@ const pieces = (text) => text.match(/\S+\s*/g) ?? [];
 const jsonPieces = (value) => JSON.stringify(value).match(/.{1,24}/gs) ?? [];
 /** Results of calls that follow the last prompt with steps in it. */
 function resultsAfter(items, isPrompt, countOf) {
-  const last = items.findLastIndex(isPrompt);
-  return items.slice(last + 1).reduce((sum, item) => sum + countOf(item), 0);
+  const after = items.slice(items.findLastIndex(isPrompt) + 1);
+  return { after, results: after.reduce((sum, item) => sum + countOf(item), 0) };
 }
 const hasSteps = (text) => text.search(STEP) >= 0;
 
@@ -140,7 +156,7 @@ const MESSAGES = {
     return {
       tools: (body.tools ?? []).map(({ name, input_schema: schema }) => ({ name, schema })),
       prompt: textOf(body.messages.findLast(isPrompt)?.content),
-      results: resultsAfter(body.messages, isPrompt, countOf),
+      ...resultsAfter(body.messages, isPrompt, countOf),
     };
   },
   message(step, body) {
@@ -177,7 +193,7 @@ const CHAT = {
     return {
       tools: (body.tools ?? []).map(({ function: tool }) => ({ name: tool?.name, schema: tool?.parameters })),
       prompt: textOf(body.messages.findLast(isPrompt)?.content),
-      results: resultsAfter(body.messages, isPrompt, ({ role }) => (role === 'tool' ? 1 : 0)),
+      ...resultsAfter(body.messages, isPrompt, ({ role }) => (role === 'tool' ? 1 : 0)),
     };
   },
   usage: { prompt_tokens: USAGE.input, completion_tokens: USAGE.output, total_tokens: USAGE.input + USAGE.output },
@@ -214,7 +230,7 @@ const RESPONSES = {
     return {
       tools: tools.map(({ name, parameters: schema }) => ({ name, schema })),
       prompt: textOf(items.findLast(isPrompt)?.content),
-      results: resultsAfter(items, isPrompt, ({ type }) => (type?.endsWith('_output') ? 1 : 0)),
+      ...resultsAfter(items, isPrompt, ({ type }) => (type?.endsWith('_output') ? 1 : 0)),
     };
   },
   item(step) {
@@ -261,7 +277,7 @@ const GEMINI = {
     return {
       tools: tools.map(({ name, parametersJsonSchema, parameters }) => ({ name, schema: parametersJsonSchema ?? parameters })),
       prompt: textOf(body.contents.findLast(isPrompt)?.parts),
-      results: resultsAfter(body.contents, isPrompt, countOf),
+      ...resultsAfter(body.contents, isPrompt, countOf),
     };
   },
   candidate(parts, reason) {

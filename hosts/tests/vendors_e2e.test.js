@@ -14,12 +14,14 @@ import { startModel } from './scripted_model.js';
 const { ABP_BIN: ABP, ABP_HOSTS_DIR: HOSTS } = process.env;
 /** What each agent needs to be installed, and how it calls the tool that the step uses. */
 const VENDORS = {
-  claude: { package: '@anthropic-ai/claude-agent-sdk', tool: 'Write', step: '[[write hello.txt: hi]]' },
-  codex: { package: '@openai/codex', tool: 'Bash', step: '[[run echo hi > hello.txt]]' },
-  gemini: { package: '@google/gemini-cli', tool: 'write_file', step: '[[write hello.txt: hi]]' },
-  copilot: { package: '@github/copilot-sdk', tool: 'create', step: '[[write hello.txt: hi]]' },
-  kimi: { package: '@moonshot-ai/kimi-code', tool: 'Write', step: '[[write hello.txt: hi]]' },
+  claude: { package: '@anthropic-ai/claude-agent-sdk', tool: 'Write', reader: 'Read', step: '[[write hello.txt: hi]]' },
+  codex: { package: '@openai/codex', tool: 'Bash', reader: 'Bash', step: '[[run echo hi > hello.txt]]' },
+  gemini: { package: '@google/gemini-cli', tool: 'write_file', reader: 'read_file', step: '[[write hello.txt: hi]]' },
+  copilot: { package: '@github/copilot-sdk', tool: 'create', reader: 'view', step: '[[write hello.txt: hi]]' },
+  kimi: { package: '@moonshot-ai/kimi-code', tool: 'Write', reader: 'Read', step: '[[write hello.txt: hi]]' },
 };
+/** The content of the file that is there before. */
+const KEPT = 'kept-0417';
 const CANCEL_WITHIN_MS = 2000;
 const RUN_LIMIT_MS = 60_000;
 
@@ -42,7 +44,7 @@ class Desk {
     for (const name of ['work', 'state']) mkdirSync(join(this.directory, name), { mode: 0o700 });
     // The model is on this machine's loopback, which a closed network does not reach.
     writeFileSync(this.path('backplane.toml'), '[sandbox]\nnetwork = "open"\n');
-    writeFileSync(this.path('work/existing.txt'), 'old\n');
+    writeFileSync(this.path('work/existing.txt'), `${KEPT}\n`);
   }
 
   path(name) {
@@ -98,7 +100,7 @@ class Desk {
 
 const ofType = (events, type) => events.filter((event) => event.type === type);
 
-for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
+for (const [vendor, { tool, reader, step }] of Object.entries(VENDORS)) {
   describe(vendor, { skip: whyNot(vendor) }, () => {
     let desk;
     before(async () => (desk = await Desk.open()));
@@ -134,6 +136,18 @@ for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
       assert.deepEqual([rule.enforced_by, rule.by, rule.denied], ['host', 'permission request', 1]);
     });
 
+    test('asks before it reads, too', async () => {
+      const task = 'Do it. [[read existing.txt]]';
+      const allowed = await desk.run(vendor, task);
+      assert.deepEqual(ofType(allowed.events, 'tool_call').map(({ tool_name }) => tool_name), [reader]);
+      assert.match(JSON.stringify(desk.model.results), new RegExp(KEPT));
+      desk.model.results = [];
+      const denied = await desk.run(vendor, task, { disallowed_tools: [reader] });
+      assert.deepEqual(ofType(denied.events, 'tool_call'), []);
+      assert.equal(ofType(denied.events, 'permission_resolved')[0].outcome, 'denied');
+      assert.doesNotMatch(JSON.stringify(desk.model.results), new RegExp(KEPT));
+    });
+
     test('uses a tool that was approved in advance, and no other', async () => {
       const policy = { require_approval_for: [tool] };
       const approved = await desk.run(vendor, `Do it. ${step}`, policy, '--approve', tool);
@@ -151,7 +165,7 @@ for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
       assert.equal(diff, '');
       const rule = receipt.enforcement.rules.find(({ list, pattern }) => list === 'deny_write' && pattern === 'existing.txt');
       assert.equal(rule.enforced_by, 'kernel');
-      assert.equal(readFileSync(desk.path('work/existing.txt'), 'utf8'), 'old\n');
+      assert.equal(readFileSync(desk.path('work/existing.txt'), 'utf8'), `${KEPT}\n`);
     });
 
     test('ends within two seconds of a cancel and leaves no process', async () => {

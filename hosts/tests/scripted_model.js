@@ -4,6 +4,7 @@
 //   [[write hello.txt: hi]]   a call of the agent's own tool for writing files
 //   [[read hello.txt]]        a call of its tool for reading files
 //   [[run touch x]]           a call of its tool for commands
+//   [[call grep {"pattern":"x"}]]  a call of the tool whose name ends so, with this input
 //   [[wait]]                  a piece of text, and then nothing more
 //
 // After the last step the model says "All done." Requests without tools (titles, summaries) get a
@@ -12,7 +13,7 @@
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 
-const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|read ([^\]]+)|run ([^\]]+)|wait)\]\]/g;
+const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|read ([^\]]+)|run ([^\]]+)|call (\S+) (\{.*?\})|wait)\]\]/g;
 /** The tools of the known agents that write a file, read one or run a command, best first. */
 const WRITE_TOOLS = ['Write', 'write_file', 'WriteFile', 'create', 'write'];
 const READ_TOOLS = ['Read', 'read_file', 'ReadFile', 'view'];
@@ -90,11 +91,14 @@ function nextStep({ tools, prompt, results }) {
   const steps = [...prompt.matchAll(STEP)];
   const found = steps[results];
   if (found === undefined) return { text: 'All done.' };
-  const [, step, path, text, read, command] = found;
+  const [, step, path, text, read, command, suffix, input] = found;
   if (step === 'wait') return { text: 'Let me think about it for a while.', waits: true };
   const shell = command ?? (read ? `cat '${read}'` : `printf '%s\\n' '${text}' > '${path}'`);
   const writer = path === undefined ? undefined : chosen(tools, WRITE_TOOLS);
   const id = `call_scripted_${results + 1}`;
+  const named = tools.find(({ name }) => suffix !== undefined && name.endsWith(suffix));
+  if (named !== undefined) return { call: { id, ...named, input: JSON.parse(input) } };
+  if (suffix !== undefined) return { text: `no tool ${suffix} among ${tools.map(({ name }) => name).join(', ')}` };
   if (writer !== undefined) return { call: { id, ...writer, input: fileInput(writer.schema, path, text) } };
   const reader = read === undefined ? undefined : chosen(tools, READ_TOOLS);
   if (reader !== undefined) return { call: { id, ...reader, input: pathInput(reader.schema, read) } };
@@ -138,7 +142,12 @@ function filler(schema) {
   return fillers[schema?.type] ?? 'scripted';
 }
 
-const textOf = (content) => (typeof content === 'string' ? content : JSON.stringify(content ?? ''));
+/** All text of a message, whatever its parts. */
+function textOf(content) {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return content?.text ?? '';
+  return content.map(textOf).join('\n');
+}
 const pieces = (text) => text.match(/\S+\s*/g) ?? [];
 const jsonPieces = (value) => JSON.stringify(value).match(/.{1,24}/gs) ?? [];
 /** Results of calls that follow the last prompt with steps in it. */
@@ -226,16 +235,19 @@ const RESPONSES = {
   read(body) {
     const items = typeof body.input === 'string' ? [{ role: 'user', content: body.input }] : body.input ?? [];
     const isPrompt = ({ role, content }) => role === 'user' && hasSteps(textOf(content));
-    const tools = (body.tools ?? []).filter(({ type }) => type === 'function');
+    // Codex groups the tools of an MCP server.
+    const groups = (body.tools ?? []).filter(({ type }) => type === 'namespace');
+    const grouped = groups.flatMap(({ name, tools }) => tools.map((tool) => ({ ...tool, namespace: name })));
+    const tools = [...(body.tools ?? []), ...grouped].filter(({ type }) => type === 'function');
     return {
-      tools: tools.map(({ name, parameters: schema }) => ({ name, schema })),
+      tools: tools.map(({ name, namespace, parameters: schema }) => ({ name, namespace, schema })),
       prompt: textOf(items.findLast(isPrompt)?.content),
       ...resultsAfter(items, isPrompt, ({ type }) => (type?.endsWith('_output') ? 1 : 0)),
     };
   },
   item(step) {
-    const { id, name, input } = step.call ?? {};
-    if (step.call) return { type: 'function_call', id: `fc_${id}`, call_id: id, name, arguments: JSON.stringify(input), status: 'completed' };
+    const { id, name, namespace, input } = step.call ?? {};
+    if (step.call) return { type: 'function_call', id: `fc_${id}`, call_id: id, name, namespace, arguments: JSON.stringify(input), status: 'completed' };
     const content = [{ type: 'output_text', text: step.text, annotations: [] }];
     return { type: 'message', id: 'msg_1', role: 'assistant', status: 'completed', content };
   },

@@ -8,10 +8,12 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 
 import { startModel } from './scripted_model.js';
 
 const { ABP_BIN: ABP, ABP_HOSTS_DIR: HOSTS } = process.env;
+const MCP_SERVER = fileURLToPath(new URL('../../tests/mcp/server.py', import.meta.url));
 /** What each agent needs to be installed, and how it calls the tool that the step uses. */
 const VENDORS = {
   claude: { package: '@anthropic-ai/claude-agent-sdk', tool: 'Write', reader: 'Read', step: '[[write hello.txt: hi]]' },
@@ -22,6 +24,30 @@ const VENDORS = {
 };
 /** The content of the file that is there before. */
 const KEPT = 'kept-0417';
+/** Steps that use the tools of a capability, and what the diff or the model then shows. */
+const TOOLS = {
+  claude: [
+    ['tool_edit', `[[read existing.txt]] [[call Edit {"file_path":"existing.txt","old_string":"${KEPT}","new_string":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+  ],
+  codex: [['tool_edit', '[[run apply_patch "*** Begin Patch\\n*** Add File: added.txt\\n+new\\n*** End Patch"]]', /\+new/]],
+  gemini: [
+    ['tool_edit', `[[call replace {"file_path":"existing.txt","old_string":"${KEPT}","new_string":"new","instruction":"x"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+    ['tool_glob', '[[call glob {"pattern":"*.txt"}]]', /existing\.txt/],
+    ['tool_grep', `[[call grep_search {"pattern":"${KEPT}"}]]`, /existing\.txt/],
+  ],
+  copilot: [
+    ['tool_edit', `[[call edit {"path":"existing.txt","old_str":"${KEPT}","new_str":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+    ['tool_glob', '[[call glob {"pattern":"*.txt"}]]', /existing\.txt/],
+    ['tool_grep', `[[call grep {"pattern":"${KEPT}"}]]`, /existing\.txt/],
+  ],
+  kimi: [
+    ['tool_edit', `[[read existing.txt]] [[call Edit {"path":"existing.txt","old_string":"${KEPT}","new_string":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+  ],
+};
 const CANCEL_WITHIN_MS = 2000;
 const RUN_LIMIT_MS = 60_000;
 
@@ -43,7 +69,8 @@ class Desk {
     this.directory = mkdtempSync(join(tmpdir(), 'abp-vendors-'));
     for (const name of ['work', 'state']) mkdirSync(join(this.directory, name), { mode: 0o700 });
     // The model is on this machine's loopback, which a closed network does not reach.
-    writeFileSync(this.path('backplane.toml'), '[sandbox]\nnetwork = "open"\n');
+    const server = JSON.stringify([MCP_SERVER, 'files', 'legacy', '']);
+    writeFileSync(this.path('backplane.toml'), `[sandbox]\nnetwork = "open"\n[mcp.servers.files]\ncommand = "python3"\nargs = ${server}\n`);
     writeFileSync(this.path('work/existing.txt'), `${KEPT}\n`);
   }
 
@@ -146,6 +173,26 @@ for (const [vendor, { tool, reader, step }] of Object.entries(VENDORS)) {
       assert.deepEqual(ofType(denied.events, 'tool_call'), []);
       assert.equal(ofType(denied.events, 'permission_resolved')[0].outcome, 'denied');
       assert.doesNotMatch(JSON.stringify(desk.model.results), new RegExp(KEPT));
+    });
+
+    test('has the tools that it declares', async () => {
+      for (const [capability, steps, expected] of TOOLS[vendor]) {
+        const { code, diff, error } = await desk.run(vendor, `Do it. ${steps}`);
+        assert.equal(code, 0, `${capability}: ${JSON.stringify(error)}`);
+        assert.match(diff + JSON.stringify(desk.model.results), expected, capability);
+      }
+    });
+
+    test('calls the tools of the run\'s MCP servers, which the policy judges', async () => {
+      const call = 'Do it. [[call echo {"text":"from-mcp"}]]';
+      const mcp = ['--param', 'abp.mcp=true'];
+      const allowed = await desk.run(vendor, call, {}, ...mcp);
+      assert.equal(allowed.code, 0, JSON.stringify(allowed.error));
+      assert.deepEqual(ofType(allowed.events, 'tool_call').map(({ tool_name }) => tool_name), ['mcp__echo']);
+      assert.equal(ofType(allowed.events, 'tool_result')[0].is_error, false);
+      assert.match(JSON.stringify(desk.model.results), /from-mcp/);
+      const denied = await desk.run(vendor, call, { disallowed_tools: ['*echo'] }, ...mcp);
+      assert.deepEqual(ofType(denied.events, 'tool_result').filter(({ is_error }) => !is_error), []);
     });
 
     test('uses a tool that was approved in advance, and no other', async () => {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use abp_core::{
-    ArtifactRef, BackendIdentity, CapabilityManifest, PolicyProfile, RunExchange, SandboxReport,
-    StateAccess, WorkspaceMode,
+    ArtifactRef, BackendIdentity, CapabilityManifest, MicroUsd, PolicyProfile, RunExchange,
+    SandboxReport, StateAccess, WorkspaceMode,
 };
 use abp_error::AbpError;
 use abp_glob::named_path;
@@ -60,6 +60,11 @@ pub trait Session: Send {
         None
     }
 
+    /// The tools, by exact name, that it asks about before it uses them.
+    fn asked_tools(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The rules on files that a mount in its sandbox holds, whatever its processes do.
     fn mounted_rules(&self) -> Vec<Rule> {
         Vec::new()
@@ -101,6 +106,8 @@ pub struct BackendDescriptor {
     /// Whether its processes run in a sandbox where a mount holds each path that a rule names and that is
     /// there.
     pub mounts: bool,
+    /// The tools, by exact name, that it asks about before it uses them.
+    pub asked_tools: &'static [&'static str],
     /// Whether the host itself reads the usage from a model API's answers; otherwise it is a claim.
     pub measures_usage: bool,
     /// The operator's preference among backends; higher is better.
@@ -131,6 +138,9 @@ impl BackendDescriptor {
         if self.mounts && is_on_files && named_path(pattern).is_some() {
             return Holder::kernel("mount namespace where the path exists");
         }
+        if is_asked(list, pattern, self.asked_tools) {
+            return Holder::ASKED;
+        }
         self.holders
             .or_stronger(Holders::of_workspace(mode))
             .of(list)
@@ -153,6 +163,21 @@ impl BackendDescriptor {
     }
 }
 
+/// Whether a rule names a tool that the backend asks about before it uses it.
+#[must_use]
+pub fn is_asked(list: PolicyList, pattern: &str, asked_tools: &[&str]) -> bool {
+    let is_on_tools = match list {
+        PolicyList::DisallowedTools | PolicyList::RequireApprovalFor => true,
+        // A list of what is allowed is about every other tool, too.
+        PolicyList::AllowedTools
+        | PolicyList::DenyRead
+        | PolicyList::DenyWrite
+        | PolicyList::AllowNetwork
+        | PolicyList::DenyNetwork => false,
+    };
+    is_on_tools && asked_tools.contains(&pattern)
+}
+
 /// What a backend is told when it is opened.
 #[derive(Debug, Clone)]
 pub struct OpenSpec {
@@ -169,6 +194,30 @@ pub struct OpenSpec {
     /// The directory that the workspace was copied from; `None` in place. It has what a policy kept out of
     /// the copy, so a sandbox does not lend it.
     pub source: Option<PathBuf>,
+    /// The most that the run may cost.
+    pub budget: Option<MicroUsd>,
+    /// The agent's session of an earlier run to go on with; `None` is a new one.
+    pub session: Option<AgentSession>,
+}
+
+/// An agent's own session, as an earlier run left it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentSession {
+    /// The run that it belongs to. The agent's private directory is kept under this id.
+    pub run_id: Uuid,
+    /// The agent's id for it.
+    pub session_id: String,
+    /// Whether it goes on or is copied.
+    pub usage: SessionUse,
+}
+
+/// The use of an earlier session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionUse {
+    /// It goes on.
+    Continue,
+    /// A copy of it goes on, and it stays as it is.
+    Fork,
 }
 
 /// How a session ended, in its own words. The host judges the outcome itself.

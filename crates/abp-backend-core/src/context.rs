@@ -49,6 +49,8 @@ pub enum HostRequest {
     Tool {
         /// Which, and with what.
         invocation: ToolInvocation,
+        /// The agent's own call that it is used for. The event of that call is not judged again.
+        parent: Option<String>,
         /// What came of it.
         reply: oneshot::Sender<Result<ToolOutput, ToolError>>,
     },
@@ -232,8 +234,24 @@ impl RunContext {
     /// # Errors
     /// Says whether the use was denied, failed, or came after the end of the run.
     pub async fn use_tool(&self, invocation: ToolInvocation) -> Result<ToolOutput, ToolError> {
-        self.ask(|reply| HostRequest::Tool { invocation, reply })
-            .await?
+        self.use_tool_for(None, invocation).await
+    }
+
+    /// Uses one of the host's tools for a call of the agent's own.
+    ///
+    /// # Errors
+    /// As [`Self::use_tool`].
+    pub async fn use_tool_for(
+        &self,
+        parent: Option<String>,
+        invocation: ToolInvocation,
+    ) -> Result<ToolOutput, ToolError> {
+        self.ask(|reply| HostRequest::Tool {
+            invocation,
+            parent,
+            reply,
+        })
+        .await?
     }
 
     /// Asks whether a tool of the backend's own may be used, before it is used.

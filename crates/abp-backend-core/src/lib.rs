@@ -13,16 +13,21 @@ mod backend;
 mod breaker;
 mod cancel;
 mod context;
+mod models;
 mod retry;
 mod upstream;
 
-pub use backend::{Backend, BackendDescriptor, BoxFuture, Completion, OpenSpec, RunEnd, Session};
+pub use backend::{
+    AgentSession, Backend, BackendDescriptor, BoxFuture, Completion, OpenSpec, RunEnd, Session,
+    SessionUse, is_asked,
+};
 pub use breaker::{BreakerSettings, CircuitBreaker, CircuitState, LONGEST_REST};
 pub use cancel::{CancelHandle, CancelSignal, cancellation};
 pub use context::{
     Emission, EmitError, HostRequest, McpAccess, ObservedConnection, PermissionQuestion,
     RunContext, ToolError, ToolInvocation, ToolOutput,
 };
+pub use models::{MeasuredExchange, ModelGateway, ModelGrant, RunModels};
 pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{
     ModelBody, ModelCall, ModelOperation, ModelReply, OtherCall, StoredAction, Upstream,

@@ -91,6 +91,7 @@ impl ModelBackend {
                 manifest: Some(manifest(&*upstream, abilities, None)),
                 holders: holders(network),
                 mounts: false,
+                asked_tools: &[],
                 measures_usage: true,
                 priority,
                 is_demonstration: known.is_demonstration,

@@ -46,6 +46,7 @@ impl MockBackend {
                 holders: Holders::HOST_TOOLS,
                 // It is part of the host, and counts itself.
                 mounts: false,
+                asked_tools: &[],
                 measures_usage: true,
                 priority: script.priority,
                 is_demonstration: script.is_demonstration,

@@ -42,6 +42,7 @@ impl SidecarBackend {
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
                 mounts: false,
+                asked_tools: &[],
                 measures_usage: false,
                 priority,
                 is_demonstration: false,
@@ -146,6 +147,8 @@ impl SidecarBackend {
             search_path: &search_path,
             workspace: &spec.workspace_root,
             hidden: &own,
+            home: None,
+            installation: &[],
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

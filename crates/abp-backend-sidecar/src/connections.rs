@@ -6,19 +6,21 @@ use abp_host::{Egress, EgressEvent, EgressReport, EgressRule};
 
 /// The connections of one run.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub struct Connections {
     egress: Option<Egress>,
     /// Connections that came faster than they could be told.
     lost: u64,
 }
 
 impl Connections {
-    pub(crate) fn new(egress: Option<Egress>) -> Self {
+    /// The connections through this way out; none where there is no proxy.
+    #[must_use]
+    pub fn new(egress: Option<Egress>) -> Self {
         Self { egress, lost: 0 }
     }
 
     /// The next report; never where there is no way out.
-    pub(crate) async fn next(&mut self) -> EgressReport {
+    pub async fn next(&mut self) -> EgressReport {
         if let Some(egress) = &mut self.egress
             && let Some(report) = egress.next().await
         {
@@ -27,7 +29,8 @@ impl Connections {
         std::future::pending().await
     }
 
-    pub(crate) async fn tell(&mut self, report: EgressReport, context: &RunContext) {
+    /// Tells the host of a report.
+    pub async fn tell(&mut self, report: EgressReport, context: &RunContext) {
         match report {
             EgressReport::Event(event) => context.observe_connection(observed(event)).await,
             EgressReport::Lost(count) => self.lost += count,
@@ -35,7 +38,7 @@ impl Connections {
     }
 
     /// Ends the way out, and tells what was not told yet.
-    pub(crate) async fn finish(mut self, context: &RunContext) {
+    pub async fn finish(mut self, context: &RunContext) {
         if let Some(egress) = self.egress.take() {
             for report in egress.close().await {
                 self.tell(report, context).await;

@@ -55,14 +55,18 @@ pub fn deliver_emulations(
     Ok(())
 }
 
-/// Fails where an emulation of a plan cannot be put into its order.
-pub(crate) fn check_deliverable(plan: &ConfirmedPlan) -> Result<(), AbpError> {
+/// Checks that every emulation of a plan can be put into its order.
+///
+/// # Errors
+/// Names the first emulation that cannot be delivered.
+pub fn check_deliverable(plan: &ConfirmedPlan) -> Result<(), AbpError> {
     let applied = &plan.report().emulation.applied;
     instructions(plan.order(), applied, conversation_of(plan.payload())).map(drop)
 }
 
 /// The conversation of a payload; none where the vendor's request is passed on as it is.
-pub(crate) fn conversation_of(payload: &Payload) -> Option<&IrConversation> {
+#[must_use]
+pub fn conversation_of(payload: &Payload) -> Option<&IrConversation> {
     match payload {
         Payload::Conversation { conversation } => Some(conversation),
         _ => None,

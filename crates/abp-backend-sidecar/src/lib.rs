@@ -14,4 +14,7 @@ mod session;
 
 pub use backend::SidecarBackend;
 pub use breaker::{Breaker, BreakerState};
-pub use delivery::deliver_emulations;
+pub use connections::Connections;
+pub use delivery::{check_deliverable, conversation_of, deliver_emulations};
+pub use quota::outgrown;
+pub use secrets::Secrets;

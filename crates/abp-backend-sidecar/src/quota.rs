@@ -15,7 +15,7 @@ const SHARE: u32 = 20;
 const BLOCK: u64 = 512;
 
 /// Waits until the files below a directory take more than `limit` bytes; for ever where there is none.
-pub(crate) async fn outgrown(root: &Path, limit: Option<u64>) -> AbpError {
+pub async fn outgrown(root: &Path, limit: Option<u64>) -> AbpError {
     let Some(limit) = limit else {
         return std::future::pending().await;
     };

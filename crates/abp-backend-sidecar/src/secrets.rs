@@ -6,25 +6,31 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 /// Values that no error and no record may hold.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Secrets {
+pub struct Secrets {
     values: Vec<SecretString>,
 }
 
 impl Secrets {
-    pub(crate) fn new(values: Vec<SecretString>) -> Self {
+    /// These values.
+    #[must_use]
+    pub fn new(values: Vec<SecretString>) -> Self {
         Self { values }
     }
 
-    pub(crate) fn to_vec(&self) -> Vec<SecretString> {
+    /// All of them.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<SecretString> {
         self.values.clone()
     }
 
-    pub(crate) fn add(&mut self, value: &str) {
+    /// Adds a value.
+    pub fn add(&mut self, value: &str) {
         self.values.push(value.to_owned().into());
     }
 
     /// The error without them, in its message, context and causes.
-    pub(crate) fn redact(&self, error: AbpError) -> AbpError {
+    #[must_use]
+    pub fn redact(&self, error: AbpError) -> AbpError {
         let redactor = Redactor::new(self.values.iter().map(SecretString::expose_secret));
         let Ok(mut value) = serde_json::to_value(error.to_dto()) else {
             return AbpError::new(error.code(), "the sidecar failed");

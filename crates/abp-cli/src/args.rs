@@ -1,5 +1,6 @@
 //! The command line.
 
+mod agents;
 mod import;
 mod keys;
 mod launch;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use agents::{AgentsArgs, AgentsCommand};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Models(ModelsArgs),
     /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
     Mcp(McpArgs),
+    /// Install agents, list and update them.
+    Agents(AgentsArgs),
     /// List the backends and what they can do.
     Backends(BackendsArgs),
     /// List runs and show one.

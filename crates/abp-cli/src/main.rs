@@ -48,6 +48,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Keys(args) => cmd::keys::run(&args, global, output),
         Command::Models(_) => cmd::models::run(global, output),
         Command::Mcp(args) => cmd::mcp::run(&args, global, output),
+        Command::Agents(args) => cmd::agents::run(&args, global, output),
         Command::Backends(args) => cmd::backends::run(&args, global, output),
         Command::Runs(args) => cmd::runs::run(&args, global, output),
         Command::Diff(args) => cmd::stage::diff(&args, global, output),

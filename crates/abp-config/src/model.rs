@@ -40,6 +40,10 @@ pub struct Config {
     /// `abp run` and `abp backends`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts_dir: Option<PathBuf>,
+    /// Where `abp agents install` puts agents. When omitted, `abp/agents` below `XDG_DATA_HOME` or
+    /// `~/.local/share`. Read by `abp agents`, `abp run` and `abp backends`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents_dir: Option<PathBuf>,
     /// What is logged to standard error. Read by every command; `RUST_LOG` and `--debug` win.
     pub log_level: LogLevel,
     /// How long a request for approval waits for an answer before it counts as denied, in seconds.
@@ -89,6 +93,7 @@ impl Default for Config {
             state_dir: PathBuf::new(),
             stages_dir: PathBuf::new(),
             hosts_dir: None,
+            agents_dir: None,
             log_level: LogLevel::Warn,
             approval_timeout_secs: None,
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -162,6 +162,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["state_dir"], Kind::Path).env_name("ABP_HOME"),
     setting(&["stages_dir"], Kind::Path).env_name("ABP_STAGES_DIR"),
     setting(&["hosts_dir"], Kind::Path).env_name("ABP_HOSTS_DIR"),
+    setting(&["agents_dir"], Kind::Path).env_name("ABP_AGENTS_DIR"),
     setting(&["log_level"], Kind::Choice(LEVELS)).env_name("ABP_LOG_LEVEL"),
     setting(&["approval_timeout_secs"], SECONDS).env_name("ABP_APPROVAL_TIMEOUT_SECS"),
     setting(&["bind_address"], Kind::Address).env_name("ABP_BIND_ADDRESS"),

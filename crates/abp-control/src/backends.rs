@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use abp_backend_core::ModelGateway;
 use abp_backend_mock::{MockBackend, MockScript};
 use abp_config::{BackendConfig, Config};
 use abp_core::read_document;
@@ -10,10 +11,11 @@ use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_sidecar_sdk::{Place, register_sidecars};
 
+use crate::agents::register_agents;
 use crate::upstreams::UpstreamBackend;
 
-/// Registers every kind of backend: the embedded one, upstreams, sidecars, configured ones, and those of
-/// scripts. A later one replaces an earlier one of the same name.
+/// Registers every kind of backend: the embedded one, upstreams, agents, sidecars, configured ones, and those
+/// of scripts. A later one replaces an earlier one of the same name.
 ///
 /// # Errors
 /// Fails where a script is not valid.
@@ -21,12 +23,15 @@ pub(crate) fn register(
     config: &Config,
     upstreams: &[UpstreamBackend],
     scripts: &[MockScript],
+    gateway: &Arc<dyn ModelGateway>,
 ) -> Result<BackendRegistry, AbpError> {
     let mut registry = BackendRegistry::with_embedded();
     for upstream in upstreams {
         registry.register(Arc::clone(&upstream.backend));
     }
-    register_sidecars(&mut registry, config, &Place::of_this_program());
+    let place = Place::of_this_program();
+    register_agents(&mut registry, config, &place, gateway);
+    register_sidecars(&mut registry, config, &place);
     for (name, backend) in &config.backends {
         let BackendConfig::Mock { script, priority } = backend else {
             continue;

@@ -7,6 +7,7 @@
 //! faces build their orders with one builder, [`OrderDraft`], so that protections and restrictions are
 //! the same for all of them.
 
+mod agents;
 mod backends;
 mod decide;
 mod find;
@@ -18,9 +19,11 @@ mod models;
 mod order;
 mod plane;
 mod policy;
+mod run_gateway;
 mod secrets;
 mod upstreams;
 
+pub use agents::{agents_directory, homes};
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use health::{BackendHealth, MissingHost};

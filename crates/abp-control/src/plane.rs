@@ -1,8 +1,9 @@
 //! The composition root, and the one way to start a run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use abp_backend_core::{AgentSession, ModelGateway};
 use abp_backend_mock::MockScript;
 use abp_config::Config;
 use abp_core::{CancelReason, CapabilityOrigins, PolicyProfile, PriceTable, Receipt, WorkOrder};
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use crate::backends::register;
 use crate::mcp::run_servers;
+use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
 
@@ -39,6 +41,20 @@ struct PlaneState {
     upstreams: Vec<UpstreamBackend>,
     metrics: Arc<MetricsCollector>,
     secrets: Vec<SecretString>,
+    run_gateway: Arc<RunGateway>,
+}
+
+/// A control plane, as long as somebody else holds it.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakPlane {
+    shared: Weak<PlaneState>,
+}
+
+impl WeakPlane {
+    pub(crate) fn upgrade(&self) -> Option<ControlPlane> {
+        let shared = self.shared.upgrade()?;
+        Some(ControlPlane { shared })
+    }
 }
 
 /// A run to be started: its order and everything that belongs to this run alone.
@@ -58,6 +74,8 @@ pub struct Submission {
     pub prices: Option<PriceTable>,
     /// Names the request: a second one with the same key is the same run.
     pub idempotency_key: Option<String>,
+    /// The agent's session of an earlier run to go on with.
+    pub session: Option<AgentSession>,
 }
 
 impl Submission {
@@ -72,6 +90,7 @@ impl Submission {
             client_origins: CapabilityOrigins::default(),
             prices: None,
             idempotency_key: None,
+            session: None,
         }
     }
 }
@@ -84,7 +103,9 @@ impl ControlPlane {
     /// Fails where an upstream could not be used even with a key, and where a script is not valid.
     pub fn open(config: Config, scripts: &[MockScript]) -> Result<Self, AbpError> {
         let upstreams = upstreams::backends(&config)?;
-        let registry = register(&config, &upstreams, scripts)?;
+        let run_gateway = Arc::new(RunGateway::default());
+        let gateway: Arc<dyn ModelGateway> = Arc::clone(&run_gateway) as _;
+        let registry = register(&config, &upstreams, scripts, &gateway)?;
         let names = config.upstreams.keys().map(String::as_str);
         let metrics = Arc::new(MetricsCollector::new(names.chain([MOCK])));
         let options = RuntimeOptions {
@@ -97,15 +118,18 @@ impl ControlPlane {
             .with_mcp(run_servers(&config))
             .with_metrics(Arc::clone(&metrics));
         let secrets = configured_secrets(&config);
-        Ok(Self {
-            shared: Arc::new(PlaneState {
-                config,
-                runtime,
-                upstreams,
-                metrics,
-                secrets,
-            }),
-        })
+        let shared = Arc::new(PlaneState {
+            config,
+            runtime,
+            upstreams,
+            metrics,
+            secrets,
+            run_gateway,
+        });
+        shared.run_gateway.attach(WeakPlane {
+            shared: Arc::downgrade(&shared),
+        });
+        Ok(Self { shared })
     }
 
     /// The names of backends that need no configuration.
@@ -148,6 +172,7 @@ impl ControlPlane {
 
     /// Ends in order: what waits is written, and the store is closed where it was opened.
     pub async fn close(&self) {
+        self.shared.run_gateway.close().await;
         self.runtime().close().await;
     }
 
@@ -238,6 +263,7 @@ impl ControlPlane {
             client_origins,
             prices,
             idempotency_key: _,
+            session,
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);
@@ -248,6 +274,7 @@ impl ControlPlane {
             prices: prices.map_or_else(|| self.configured_prices(), RunPrices::from),
             models: upstreams::targets(&self.shared.upstreams),
             secrets: self.shared.secrets.clone(),
+            session,
         };
         Ok((backend, order, options))
     }

@@ -208,6 +208,22 @@ pub struct RunExchange {
     /// The HTTP status; `null` where there was no answer.
     #[serde(default)]
     pub status: Option<u16>,
+    /// What the translation kept; absent where the exchange did not pass the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fidelity: Option<ExchangeFidelity>,
+}
+
+/// How true a translated exchange was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExchangeFidelity {
+    /// The dialect in which the agent asked.
+    pub caller_dialect: String,
+    /// The dialect in which the upstream was asked.
+    pub upstream_dialect: String,
+    /// `lossless`, `lossy_labeled` or `unsupported`.
+    pub level: String,
+    /// How many members were lost. The exchange's own receipt names each.
+    pub losses: u64,
 }
 
 /// A digest over all events of a run.

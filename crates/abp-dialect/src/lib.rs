@@ -33,6 +33,6 @@ pub use error::DialectError;
 pub use event::{EventSink, WrittenEvent};
 pub use lowering::{Fate, How, JsonValue, Lowering, Made, Mark, Note};
 pub use manifest::{CapabilityGroups, manifest_of};
-pub use reader::{Item, Reader, Seen};
+pub use reader::{Item, Reader, Seen, UNEXPECTED_TYPE};
 pub use rules::{DialectRules, IdRule, MidSystem, NameRule};
 pub use validate::{DialectValidator, Issue, IssueProblem, IssueSeverity};

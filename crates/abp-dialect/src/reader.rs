@@ -24,12 +24,27 @@ pub enum Seen {
     Taken,
 }
 
+/// What happens to an optional member whose value is of another type than the dialect's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnexpectedType {
+    /// Reading fails and names it.
+    Fails,
+    /// It is left unread, and the ledger names it.
+    IsLeftOut,
+}
+
+/// The label of what was left out because its value is of another type than the dialect's.
+pub const UNEXPECTED_TYPE: &str = "unexpected_type";
+
 /// Reads a tape. Whatever is taken is marked, so what is left can be found.
 #[derive(Debug)]
 pub struct Reader<'t> {
     tape: &'t Tape<'t>,
     seen: Vec<Cell<Seen>>,
     notes: RefCell<Vec<Note>>,
+    unexpected: UnexpectedType,
+    /// Values that are read as if they were not there.
+    left_out: Vec<NodeId>,
 }
 
 /// A value of a source, at its place.
@@ -47,6 +62,34 @@ impl<'t> Reader<'t> {
             tape,
             seen: vec![Cell::new(Seen::Unread); tape.node_count()],
             notes: RefCell::default(),
+            unexpected: UnexpectedType::Fails,
+            left_out: Vec::new(),
+        }
+    }
+
+    /// A reader that leaves out optional members whose value is of an unexpected type.
+    ///
+    /// For streams: an event changes the state of its decoder while it is read, so it cannot be read a
+    /// second time without the value that was in the way.
+    #[must_use]
+    pub fn lenient(tape: &'t Tape<'t>) -> Self {
+        Self {
+            unexpected: UnexpectedType::IsLeftOut,
+            ..Self::new(tape)
+        }
+    }
+
+    /// A reader to which the values of these notes are not there.
+    #[must_use]
+    pub fn without(tape: &'t Tape<'t>, left_out: &[Note]) -> Self {
+        let node = |note: &Note| match note.origin {
+            Origin::Node(node) => Some(node),
+            _ => None,
+        };
+        Self {
+            left_out: left_out.iter().filter_map(node).collect(),
+            notes: RefCell::new(left_out.to_vec()),
+            ..Self::new(tape)
         }
     }
 
@@ -76,6 +119,11 @@ impl<'t> Reader<'t> {
 
     fn item(&'t self, view: View<'t>) -> Item<'t> {
         Item { reader: self, view }
+    }
+
+    #[inline]
+    fn is_there(&self, view: View<'_>) -> bool {
+        self.left_out.is_empty() || !self.left_out.contains(&view.id())
     }
 
     fn mark(&self, view: View<'_>, seen: Seen) {
@@ -108,7 +156,8 @@ impl<'t> Item<'t> {
     #[must_use]
     #[inline]
     pub fn get(self, key: &str) -> Option<Self> {
-        self.view.get(key).map(|view| self.reader.item(view))
+        let view = self.view.get(key)?;
+        self.reader.is_there(view).then_some(self.reader.item(view))
     }
 
     /// A member that is there and not `null`.
@@ -132,12 +181,17 @@ impl<'t> Item<'t> {
 
     /// The items of an array.
     pub fn items(self) -> impl Iterator<Item = Self> + 't {
-        self.view.items().map(move |view| self.reader.item(view))
+        let views = self.view.items();
+        views
+            .filter(move |view| self.reader.is_there(*view))
+            .map(move |view| self.reader.item(view))
     }
 
     /// The members of an object with their keys.
     pub fn entries(self) -> impl Iterator<Item = (Cow<'t, str>, Self)> + 't {
-        self.view.entries().map(move |(key, value)| {
+        let entries = self.view.entries();
+        let there = entries.filter(move |(_, value)| self.reader.is_there(*value));
+        there.map(move |(key, value)| {
             let name = key.as_str().or(key.string_source().map(Cow::Borrowed));
             (name.unwrap_or_default(), self.reader.item(value))
         })
@@ -279,7 +333,7 @@ impl<'t> Item<'t> {
     /// Fails where it is there and no string.
     #[inline]
     pub fn opt_text(self, key: &str) -> Result<Option<Leaf<String>>, DialectError> {
-        self.some(key).map(Self::text).transpose()
+        self.optional(key, Self::text)
     }
 
     /// Takes an optional boolean member; `null` is absent.
@@ -288,7 +342,7 @@ impl<'t> Item<'t> {
     /// Fails where it is there and no boolean.
     #[inline]
     pub fn opt_flag(self, key: &str) -> Result<Option<Leaf<bool>>, DialectError> {
-        self.some(key).map(Self::flag).transpose()
+        self.optional(key, Self::flag)
     }
 
     /// Takes an optional count; `null` is absent.
@@ -297,7 +351,7 @@ impl<'t> Item<'t> {
     /// Fails where it is there and no count.
     #[inline]
     pub fn opt_count(self, key: &str) -> Result<Option<Leaf<u64>>, DialectError> {
-        self.some(key).map(Self::count).transpose()
+        self.optional(key, Self::count)
     }
 
     /// Takes an optional number with its spelling; `null` is absent.
@@ -306,7 +360,42 @@ impl<'t> Item<'t> {
     /// Fails where it is there and no number.
     #[inline]
     pub fn opt_number(self, key: &str) -> Result<Option<Leaf<RawJson>>, DialectError> {
-        self.some(key).map(Self::number).transpose()
+        self.optional(key, Self::number)
+    }
+
+    fn optional<T>(
+        self,
+        key: &str,
+        take: impl FnOnce(Self) -> Result<T, DialectError>,
+    ) -> Result<Option<T>, DialectError> {
+        match self.some(key) {
+            Some(item) => item.or_left_out(take),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a value that reading can do without: where it is of an unexpected type, a lenient reader
+    /// leaves it out.
+    ///
+    /// # Errors
+    /// Fails as `take` does where the reader is not lenient.
+    pub fn or_left_out<T>(
+        self,
+        take: impl FnOnce(Self) -> Result<T, DialectError>,
+    ) -> Result<Option<T>, DialectError> {
+        match (take(self), self.reader.unexpected) {
+            (Err(error @ DialectError::Shape { .. }), UnexpectedType::IsLeftOut) => {
+                self.reader.notes.borrow_mut().push(Note {
+                    origin: self.origin(),
+                    fate: Fate::Dropped {
+                        label: UNEXPECTED_TYPE.into(),
+                        reason: error.to_string().into(),
+                    },
+                });
+                Ok(None)
+            }
+            (taken, _) => taken.map(Some),
+        }
     }
 
     /// Takes an optional member as it is spelled; `null` is absent.

@@ -39,6 +39,8 @@ pub(crate) struct App {
     pub(crate) is_local: bool,
     /// Where work goes on that outlasts a connection, or would hold up others on its thread.
     pub(crate) tasks: Handle,
+    /// What is done with a loss where the request does not say.
+    pub(crate) on_loss: OnLoss,
 }
 
 impl App {
@@ -156,7 +158,7 @@ impl App {
                 let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
                 refuse_upgrade(&asked.parts)?;
                 check_body_kind(&asked.parts)?;
-                let on_loss = on_loss(&asked.parts.headers)?;
+                let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
                 let body = self
                     .read(asked.incoming, self.max_body, &mut admitted)
                     .await?;
@@ -190,7 +192,7 @@ impl App {
         let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
         refuse_other_upgrade(&asked.parts)?;
         check_body_coding(&asked.parts)?;
-        let on_loss = on_loss(&asked.parts.headers)?;
+        let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
         let body = self
             .read(asked.incoming, self.max_body, &mut admitted)
             .await?;
@@ -340,9 +342,9 @@ fn refuse_other_upgrade(parts: &Parts) -> Result<(), Refusal> {
     }
 }
 
-fn on_loss(headers: &HeaderMap) -> Result<OnLoss, Refusal> {
+fn on_loss(headers: &HeaderMap, usual: OnLoss) -> Result<OnLoss, Refusal> {
     match headers.get("x-abp-on-loss").map(HeaderValue::as_bytes) {
-        None => Ok(OnLoss::Default),
+        None => Ok(usual),
         Some(b"label") => Ok(OnLoss::Label),
         Some(b"reject") => Ok(OnLoss::Reject),
         Some(_) => Err(Refusal::new(

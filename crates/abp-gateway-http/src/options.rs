@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use abp_config::Config;
+use abp_plan::OnLoss;
 
 /// How the server behaves.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct ServerOptions {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Listen for other machines without a certificate.
     pub insecure_bind: bool,
+    /// What is done with a loss where the request does not say.
+    pub on_loss: OnLoss,
 }
 
 impl Default for ServerOptions {
@@ -50,6 +53,7 @@ impl Default for ServerOptions {
             keep: Duration::from_secs(30 * 86_400),
             tls: None,
             insecure_bind: false,
+            on_loss: OnLoss::Default,
         }
     }
 }
@@ -73,6 +77,7 @@ impl ServerOptions {
             keep: seconds(server.keep_days.saturating_mul(86_400)),
             tls: server.tls_cert.clone().zip(server.tls_key.clone()),
             insecure_bind: false,
+            on_loss: OnLoss::Default,
         }
     }
 }

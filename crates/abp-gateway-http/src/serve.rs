@@ -95,6 +95,7 @@ impl Server {
             door: Doorkeeper::default(),
             max_body: options.max_body,
             body_deadline: options.body_timeout,
+            on_loss: options.on_loss,
             is_local: address.is_loopback(),
             tasks: Handle::current(),
         };

@@ -28,6 +28,7 @@ use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::{Caller, Scan};
 use crate::spend::{Most, output_limit};
 use crate::tally::{Received, Room, Tally, now};
+use crate::watch::Watchers;
 use crate::whole::{is_json, is_stream};
 use crate::{Refusal, headers, stream};
 
@@ -83,6 +84,7 @@ pub(crate) struct Shared {
     pub(crate) pending: Pending,
     /// Where work goes on that nobody waits for; an answer may be dropped outside of any task.
     pub(crate) tasks: Handle,
+    pub(crate) watchers: Watchers,
     keys: CallerKeys,
     pools: Pools,
 }
@@ -110,6 +112,7 @@ impl Gateway {
             shared: Arc::new(Shared {
                 metrics,
                 routes: Routes::new(members),
+                watchers: Watchers::default(),
                 planner: Planner::new(EmulationEngine::new(settings.emulation.clone())),
                 log: store.exchange_log(),
                 store,

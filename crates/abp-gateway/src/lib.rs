@@ -34,6 +34,7 @@ mod stored;
 mod stream;
 mod tally;
 mod unfinished;
+mod watch;
 mod whole;
 
 pub use abp_core::CONTRACT_VERSION;
@@ -48,3 +49,4 @@ pub use receipt::exchange_receipt;
 pub use refusal::Refusal;
 pub use route::UpstreamRules;
 pub use stream::{AnswerStream, BrokenOff};
+pub use watch::EndedExchange;

@@ -299,7 +299,7 @@ impl Live {
             }
             Way::Mapped { translator, .. } => {
                 let mut out = Vec::new();
-                translator.finish_or_fail(&mut out);
+                translator.finish(&mut out);
                 let summary = translator.events().summary().clone();
                 self.account(&mut out);
                 self.close(&out, &summary, code(&summary));
@@ -503,7 +503,7 @@ impl Live {
                     Some(_) => return,
                     None => {
                         if let Way::Mapped { translator, .. } = &mut self.way {
-                            translator.finish_or_fail(&mut Vec::new());
+                            translator.finish(&mut Vec::new());
                         }
                         return;
                     }

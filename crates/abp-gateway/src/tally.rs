@@ -377,6 +377,9 @@ impl Tally {
         record.cost = cost;
         record.cost_is_estimate = estimated || uncounted.is_some();
         record.ledger = self.shared.ledgers.keep(&self.told, &self.shared.log);
+        self.shared
+            .watchers
+            .tell(record, self.fidelity, self.losses);
         permit.record(record);
         self.tell();
         drop(self.in_flight.take());

@@ -8,8 +8,8 @@ mod answer;
 mod request;
 
 use abp_core::ir::{IrErrorKind, IrFinishReason, IrVendorField, Leaf, RawJson};
-use abp_dialect::{DialectError, Item};
-use abp_json::Kind;
+use abp_dialect::{DialectError, How, Item};
+use abp_json::{Kind, View};
 
 pub use answer::{
     Candidate, CountTokensResponse, ErrorResponse, ErrorStatus, FinishReason,
@@ -92,6 +92,40 @@ pub(crate) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// The member under which arguments that are no JSON object are kept.
 pub(crate) const INVALID_ARGUMENTS: &str = "_invalid_arguments";
 
+/// Enumerations whose values some clients send as their numbers in the vendor's Protobuf definition. Numbers
+/// that the vendor's two APIs do not agree on are left out.
+pub(crate) mod numbered {
+    pub(crate) const FINISH_REASON: &[&str] = &[
+        "FINISH_REASON_UNSPECIFIED",
+        "STOP",
+        "MAX_TOKENS",
+        "SAFETY",
+        "RECITATION",
+        "OTHER",
+    ];
+    pub(crate) const BLOCK_REASON: &[&str] = &["BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER"];
+    pub(crate) const CALLING_MODE: &[&str] = &["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE"];
+    pub(crate) const TYPE: &[&str] = &[
+        "TYPE_UNSPECIFIED",
+        "STRING",
+        "NUMBER",
+        "INTEGER",
+        "BOOLEAN",
+        "ARRAY",
+        "OBJECT",
+        "NULL",
+    ];
+}
+
+/// The word that a number stands for.
+pub(crate) fn numbered_word(
+    value: View<'_>,
+    words: &'static [&'static str],
+) -> Option<&'static str> {
+    let number = usize::try_from(value.as_u64()?).ok()?;
+    words.get(number).copied()
+}
+
 /// An object of the wire.
 ///
 /// Members are found under their name in lower camel case and in snake case; `null` is absent.
@@ -125,23 +159,51 @@ impl<'t> Fields<'t> {
     }
 
     pub(crate) fn text(self, name: &str) -> Result<Option<Leaf<String>>, DialectError> {
-        self.get(name).map(Item::text).transpose()
+        self.optional(name, Item::text)
+    }
+
+    /// A word of an enumeration, which may be written as its number.
+    pub(crate) fn word(
+        self,
+        name: &str,
+        words: &'static [&'static str],
+    ) -> Result<Option<Leaf<String>>, DialectError> {
+        self.optional(name, |item| {
+            if item.kind() != Kind::Number {
+                return item.text();
+            }
+            item.note(How::Converted("enumeration_number"));
+            let number = item.raw();
+            let word = numbered_word(item.view(), words).unwrap_or(number.text());
+            Ok(number.with(word.to_owned()))
+        })
     }
 
     pub(crate) fn flag(self, name: &str) -> Result<Option<Leaf<bool>>, DialectError> {
-        self.get(name).map(Item::flag).transpose()
+        self.optional(name, Item::flag)
     }
 
     pub(crate) fn number(self, name: &str) -> Result<Option<Leaf<RawJson>>, DialectError> {
-        self.get(name).map(Item::number).transpose()
+        self.optional(name, Item::number)
     }
 
     pub(crate) fn count(self, name: &str) -> Result<Option<Leaf<u64>>, DialectError> {
-        self.get(name).map(Item::count).transpose()
+        self.optional(name, Item::count)
+    }
+
+    fn optional<T>(
+        self,
+        name: &str,
+        take: impl FnOnce(Item<'t>) -> Result<T, DialectError>,
+    ) -> Result<Option<T>, DialectError> {
+        match self.get(name) {
+            Some(item) => item.or_left_out(take),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn fields(self, name: &str) -> Result<Option<Self>, DialectError> {
-        self.get(name).map(Self::of).transpose()
+        self.optional(name, Self::of)
     }
 
     /// The values of a repeated member. Where a list is due the vendor takes a single value, too.
@@ -236,24 +298,6 @@ pub(crate) fn error_kind(word: &str) -> Option<IrErrorKind> {
         "DEADLINE_EXCEEDED" => IrErrorKind::Timeout,
         _ => return None,
     })
-}
-
-/// What an HTTP status means where no word says it.
-pub(crate) fn status_kind(status: u16) -> IrErrorKind {
-    match status {
-        400 | 422 => IrErrorKind::InvalidRequest,
-        401 => IrErrorKind::Authentication,
-        402 => IrErrorKind::Billing,
-        403 => IrErrorKind::Permission,
-        404 => IrErrorKind::NotFound,
-        409 => IrErrorKind::Conflict,
-        413 => IrErrorKind::TooLarge,
-        429 => IrErrorKind::RateLimit,
-        503 | 529 => IrErrorKind::Overloaded,
-        408 | 504 => IrErrorKind::Timeout,
-        500..=599 => IrErrorKind::Server,
-        _ => IrErrorKind::Other,
-    }
 }
 
 /// The HTTP status and the word for an error.

@@ -18,6 +18,8 @@ mod error;
 mod process;
 mod program;
 mod repository;
+mod stream;
 
 pub use error::Error;
 pub use program::Git;
+pub use stream::{BaselineStream, FileMode};

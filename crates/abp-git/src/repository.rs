@@ -1,6 +1,6 @@
 //! A directory becomes a repository.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -25,6 +25,23 @@ impl Git {
     /// Fails where the directory is not absolute or already has a `.git`, where the program would be
     /// in it, or where git fails or takes longer than `limit` in all. No `.git` is left then.
     pub fn ensure_git_repo(&self, root: &Path, limit: Duration) -> Result<(), Error> {
+        self.make_in(root, |root| self.make(root, Deadline::new(limit)))
+    }
+
+    /// Makes a repository whose one commit, `baseline`, has the files of a stream that [`BaselineStream`]
+    /// wrote, without looking at any file beside the repository.
+    ///
+    /// # Errors
+    /// As [`Self::ensure_git_repo`].
+    pub fn import_baseline(&self, root: &Path, stream: File, limit: Duration) -> Result<(), Error> {
+        self.make_in(root, |root| self.import(root, stream, Deadline::new(limit)))
+    }
+
+    fn make_in(
+        &self,
+        root: &Path,
+        make: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let not_fresh = |reason| Error::NotFresh {
             root: root.to_owned(),
             reason,
@@ -43,7 +60,7 @@ impl Git {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => return Err(not_fresh("it already has a .git")),
         }
-        let made = self.make(&real, Deadline::new(limit));
+        let made = make(&real);
         if made.is_err() {
             // Nothing but this call made it.
             drop(fs::remove_dir_all(&repository));
@@ -51,10 +68,35 @@ impl Git {
         made
     }
 
-    fn make(&self, root: &Path, deadline: Deadline) -> Result<(), Error> {
+    fn init(&self, root: &Path, deadline: Deadline) -> Result<(), Error> {
         let mut init = self.command(root);
         init.args(["init", "--quiet", "--template=", "--initial-branch=main"]);
-        run(init, "init", deadline)?;
+        run(init, "init", deadline)
+    }
+
+    fn import(&self, root: &Path, stream: File, deadline: Deadline) -> Result<(), Error> {
+        self.init(root, deadline)?;
+        let mut import = self.command(root);
+        import
+            .env("GIT_DIR", REPOSITORY)
+            .stdin(stream)
+            .args(["-c", "fastimport.unpackLimit=0", "-c", "core.fsync=none"])
+            .args(["fast-import", "--quiet", "--done"]);
+        run(import, "fast-import", deadline)?;
+        self.read_index(root, deadline)
+    }
+
+    /// Makes the index of the newest commit; the files themselves are not looked at.
+    fn read_index(&self, root: &Path, deadline: Deadline) -> Result<(), Error> {
+        let mut index = self.command(root);
+        index
+            .env("GIT_DIR", REPOSITORY)
+            .args(["read-tree", "--reset", "HEAD"]);
+        run(index, "read-tree", deadline)
+    }
+
+    fn make(&self, root: &Path, deadline: Deadline) -> Result<(), Error> {
+        self.init(root, deadline)?;
 
         let mut add = self.command(root);
         add.env("GIT_DIR", REPOSITORY);

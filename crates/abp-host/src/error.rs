@@ -86,6 +86,8 @@ impl HostError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
+            // The workspace is at fault and not the sidecar; the run makes a copy and tries again.
+            Self::Spawn(SpawnError::Overlay(_)) => ErrorCode::WorkspaceInitFailed,
             Self::Spawn(_) => ErrorCode::SidecarSpawnFailed,
             Self::TimedOut(Expired::Hello(_)) | Self::InvalidHello(_) => {
                 ErrorCode::ProtocolHandshakeFailed

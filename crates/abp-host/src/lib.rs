@@ -7,6 +7,7 @@
 //!
 //! `sidecar-kit` knows the protocol's shape; this crate knows what the messages mean.
 
+mod agent;
 mod client;
 mod egress;
 mod environment;
@@ -23,6 +24,7 @@ pub use abp_sandbox::{
     Machine, Network, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
     is_base_variable, run_if_launcher,
 };
+pub use agent::{AgentExit, AgentProcess, AgentStreams};
 pub use client::SidecarClient;
 pub use egress::Egress;
 pub use environment::SIDECAR_ID;

@@ -40,6 +40,10 @@ pub struct ConfinedProgram<'a> {
     pub workspace: &'a Path,
     /// Directories of which nothing is lent but files that the command names.
     pub hidden: &'a [PathBuf],
+    /// A home directory of its own that stays when it ends; `None` is one in memory.
+    pub home: Option<&'a Path>,
+    /// The installation of the program, besides what its command and arguments name.
+    pub installation: &'a [PathBuf],
 }
 
 /// A sandbox that was planned for a run.
@@ -102,9 +106,11 @@ impl SandboxSettings {
             workspace,
             protected: Vec::new(),
             concealed: Vec::new(),
+            overlays: Vec::new(),
             network: network(self.network, engine),
             scratch_bytes: self.scratch_bytes,
             scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
+            home: program.home.map(Path::to_owned),
         };
         let named = protect(&mut request, policy);
         let plan = self
@@ -152,6 +158,7 @@ impl SandboxSettings {
         found
             .chain(files)
             .chain(self.read_only.iter().filter_map(resolved))
+            .chain(program.installation.iter().filter_map(resolved))
             .filter(|path| !path.starts_with(workspace) && !workspace.starts_with(path))
             .collect()
     }

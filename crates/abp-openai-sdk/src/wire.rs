@@ -242,7 +242,7 @@ pub(crate) fn error_kind(code: Option<&str>, status: Option<u16>, word: &str) ->
     });
     by_code
         .or_else(|| error_kind_of_word(word).filter(|kind| *kind == IrErrorKind::Billing))
-        .or(status.map(error_kind_of_status))
+        .or(status.map(IrErrorKind::of_status))
         .or_else(|| error_kind_of_word(word))
         .unwrap_or(IrErrorKind::Other)
 }
@@ -272,23 +272,6 @@ fn error_kind_of_word(word: &str) -> Option<IrErrorKind> {
     })
 }
 
-fn error_kind_of_status(status: u16) -> IrErrorKind {
-    match status {
-        401 => IrErrorKind::Authentication,
-        402 => IrErrorKind::Billing,
-        403 => IrErrorKind::Permission,
-        404 => IrErrorKind::NotFound,
-        409 => IrErrorKind::Conflict,
-        413 => IrErrorKind::TooLarge,
-        429 => IrErrorKind::RateLimit,
-        503 | 529 => IrErrorKind::Overloaded,
-        408 | 504 => IrErrorKind::Timeout,
-        400..=499 => IrErrorKind::InvalidRequest,
-        500..=599 => IrErrorKind::Server,
-        _ => IrErrorKind::Other,
-    }
-}
-
 /// The vendor's word for an error, and its usual status.
 pub(crate) fn error_word(kind: IrErrorKind) -> (&'static str, u16) {
     match kind {
@@ -310,6 +293,6 @@ pub(crate) fn error_word(kind: IrErrorKind) -> (&'static str, u16) {
 pub(crate) fn error_status(kind: IrErrorKind, status: Option<u16>) -> u16 {
     let (_, usual) = error_word(kind);
     status
-        .filter(|status| *status != 529 && error_kind_of_status(*status) == kind)
+        .filter(|status| *status != 529 && IrErrorKind::of_status(*status) == kind)
         .unwrap_or(usual)
 }

@@ -49,6 +49,9 @@ impl Holder {
     /// A mount that no process of the sandbox can change.
     pub const MOUNTED: Self = Self::kernel("mount namespace");
 
+    /// The agent asks first, and the host answers.
+    pub const ASKED: Self = Self::host("permission request");
+
     /// A mechanism of the host.
     #[must_use]
     pub const fn host(by: &'static str) -> Self {

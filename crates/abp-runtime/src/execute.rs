@@ -8,7 +8,7 @@ use std::time::Duration;
 use abp_backend_core::{
     Backend, BackendDescriptor, CancelHandle, CancelSignal, Completion, Emission, EmitError,
     HostRequest, ObservedConnection, OpenSpec, PermissionQuestion, RunContext, RunEnd, Session,
-    ToolError, cancellation,
+    ToolError, cancellation, is_asked,
 };
 use abp_core::{
     AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
@@ -35,12 +35,12 @@ use crate::mcp::{McpGrant, RunMcp};
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::observe::Observed;
-use crate::permission::PermittedCalls;
+use crate::permission::AnsweredCalls;
 use crate::queue::EventSender;
 use crate::record::{End, Recorder, now};
 use crate::runtime::{RunOptions, RuntimeOptions, asked_model, check_budget};
 use crate::stage::{Stage, keep_state_out};
-use crate::tools::use_tool;
+use crate::tools::{ToolCallIds, use_tool};
 
 /// The most connections of a run that are events of its trace.
 const MAX_CONNECTIONS: u64 = 1_000;
@@ -77,6 +77,8 @@ pub(crate) struct Engaged {
     pub(crate) sandbox: Option<SandboxReport>,
     /// The rules that a mount in the sandbox holds.
     pub(crate) mounted: Vec<Rule>,
+    /// The tools that the backend asks about before it uses them.
+    pub(crate) asked_tools: &'static [&'static str],
     pub(crate) plan: Option<Arc<ConfirmedPlan>>,
 }
 
@@ -97,6 +99,7 @@ impl Engaged {
             state: None,
             sandbox: None,
             mounted: Vec::new(),
+            asked_tools: &[],
             plan: None,
         }
     }
@@ -113,8 +116,8 @@ pub(crate) struct Supervisor {
     cancel: CancelSignal,
     deadline: Option<Instant>,
     tool_calls: u64,
-    /// Calls that were allowed before they were announced.
-    permitted: PermittedCalls,
+    /// Calls of the backend's own tools that were decided before they were announced.
+    answered: AnsweredCalls,
     /// Connections that the host's proxy carried or refused.
     connections: u64,
 }
@@ -165,7 +168,7 @@ pub(crate) async fn supervise(
         cancel,
         deadline,
         tool_calls: 0,
-        permitted: PermittedCalls::default(),
+        answered: AnsweredCalls::default(),
         connections: 0,
     };
     let (stage, ended) = supervisor.carry_out().await;
@@ -281,6 +284,8 @@ impl Supervisor {
             policy: self.accepted.policy.clone(),
             hidden: self.accepted.runtime.hidden_dirs(),
             source: stage.source(),
+            budget: self.accepted.meter.budget(),
+            session: self.accepted.options.session.clone(),
         };
         let opened = tokio::select! {
             biased;
@@ -301,10 +306,12 @@ impl Supervisor {
         self.engaged.state = session.state_access();
         self.engaged.sandbox = session.sandbox();
         self.engaged.mounted = session.mounted_rules();
+        self.engaged.asked_tools = session.asked_tools();
         self.engaged.holders = stage.holders().or_stronger(session.holders());
         let mounted = &self.engaged.mounted;
         let policy = &self.accepted.policy;
         self.engaged.holders = with_mounts(self.engaged.holders, mounted, policy);
+        self.engaged.holders = with_asked(self.engaged.holders, self.engaged.asked_tools, policy);
         for secret in session.secrets() {
             self.recorder.hide(secret.expose_secret());
         }
@@ -446,15 +453,26 @@ impl Supervisor {
                 // The backend may have gone away meanwhile; its end is seen by the loop.
                 let _ = reply.send(answer);
             }
-            HostRequest::Permission { question, reply } => {
-                let answer = self.decide_permission(question, stage).await;
-                drop(reply.send(answer));
-            }
-            HostRequest::Tool { invocation, reply } => {
+            HostRequest::Tool {
+                invocation,
+                parent,
+                reply,
+            } => {
                 self.tool_calls += 1;
-                let call = self.tool_calls;
+                let call = ToolCallIds {
+                    number: self.tool_calls,
+                    parent: parent.clone(),
+                };
                 let answer = use_tool(&mut self.gate, &mut self.recorder, stage, call, invocation);
                 let answer = answer.await;
+                if let Some(parent) = parent {
+                    let is_denied = matches!(answer, Err(ToolError::Denied(_)));
+                    self.answered.add_use(parent, !is_denied);
+                }
+                drop(reply.send(answer));
+            }
+            HostRequest::Permission { question, reply } => {
+                let answer = self.decide_permission(question, stage).await;
                 drop(reply.send(answer));
             }
         }
@@ -497,9 +515,9 @@ impl Supervisor {
     ) -> Result<(), ToolError> {
         let observed = Observed::of_question(&question, stage.root());
         let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
-        judged.await.map_err(ToolError::Denied)?;
-        self.permitted.add(question);
-        Ok(())
+        let judged = judged.await.map_err(ToolError::Denied);
+        self.answered.add_question(question, judged.is_ok());
+        judged
     }
 
     /// Decides about a call of a tool of the run's MCP servers.
@@ -555,13 +573,18 @@ impl Supervisor {
             }
             _ => EventOrigin::Backend,
         };
-        let observed = Observed::of(&kind).filter(|_| !self.permitted.take(&kind));
+        let unjudged = self.answered.unjudged(&kind);
         self.recorder.gather(kind, ext, origin).await;
-        let Some(observed) = observed else {
-            return over;
+        let judged = match unjudged {
+            Ok(None) => return over,
+            Ok(Some(observed)) => {
+                observed
+                    .judge(&mut self.gate, &mut self.recorder, stage)
+                    .await
+            }
+            Err(breach) => Err(breach),
         };
-        let judged = observed.judge(&mut self.gate, &mut self.recorder, stage);
-        match judged.await {
+        match judged {
             Ok(()) => over,
             Err(reason) => {
                 let message = format!("the backend did what is denied: {reason}");
@@ -597,6 +620,10 @@ impl Supervisor {
                 stop.reason,
                 stop.error.or_else(|| self.limit_error(stop.reason)),
             ),
+            // The gateway stopped it before the meter could.
+            (None, Err(error)) if error.code() == ErrorCode::BudgetExceeded => {
+                Ended::stopped(CancelReason::Budget, Some(error))
+            }
             (None, Err(error)) => Ended::failed(error),
             (None, Ok(Completion::Partial)) => Ended::partial(),
             (None, Ok(Completion::Whole)) => match self.check_answer(plan) {
@@ -705,6 +732,23 @@ fn with_mounts(mut holders: Holders, mounted: &[Rule], policy: &PolicyEngine) ->
     }
     if all_mounted(PolicyList::DenyWrite) {
         holders.writes = Holder::MOUNTED;
+    }
+    holders
+}
+
+/// Raises the holders of lists on tools whose every rule names a tool that is asked about.
+fn with_asked(mut holders: Holders, asked_tools: &[&str], policy: &PolicyEngine) -> Holders {
+    let all_asked = |list: PolicyList| {
+        let patterns = policy.patterns(list);
+        let is_asked = |pattern: &String| is_asked(list, pattern, asked_tools);
+        !patterns.is_empty() && patterns.iter().all(is_asked)
+    };
+    let no_list = policy.patterns(PolicyList::AllowedTools).is_empty();
+    if no_list && all_asked(PolicyList::DisallowedTools) {
+        holders.tools = Holder::ASKED;
+    }
+    if all_asked(PolicyList::RequireApprovalFor) {
+        holders.approvals = Holder::ASKED;
     }
     holders
 }

@@ -460,9 +460,11 @@ impl Supervisor {
             contained_by: self.engaged.contained_by.map(str::to_owned),
             state: self.engaged.state,
             sandbox: self.engaged.sandbox.clone(),
-            ..self
-                .gate
-                .report(&self.engaged.holders, &self.engaged.mounted)
+            ..self.gate.report(
+                &self.engaged.holders,
+                &self.engaged.mounted,
+                self.engaged.asked_tools,
+            )
         };
         let recorded = self.recorder.finish().await;
         if let Some(problem) = recorded.problem {

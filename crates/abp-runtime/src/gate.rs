@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use abp_backend_core::is_asked;
 use abp_core::{AgentEventKind, EnforcedRule, EnforcementReport, PermissionOutcome};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ServerTool;
@@ -171,11 +172,18 @@ impl Gate {
     }
 
     /// How each rule was held, and by whom.
-    /// `mounted` are the rules that have a mount of their own.
-    pub(crate) fn report(&self, holders: &Holders, mounted: &[Rule]) -> EnforcementReport {
+    /// `mounted` are the rules that have a mount of their own, `asked_tools` the tools that are asked about.
+    pub(crate) fn report(
+        &self,
+        holders: &Holders,
+        mounted: &[Rule],
+        asked_tools: &[&str],
+    ) -> EnforcementReport {
         let rules = self.denied.iter().map(|(rule, denied)| {
             let holder = if mounted.contains(rule) {
                 Holder::MOUNTED
+            } else if is_asked(rule.list, &rule.pattern, asked_tools) {
+                Holder::ASKED
             } else {
                 holders.of(rule.list)
             };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_backend_core::cancellation;
+use abp_backend_core::{AgentSession, cancellation};
 use abp_core::{
     Attestation, CancelReason, CapabilityOrigins, MicroUsd, PriceTable, Receipt, WorkOrder,
     read_document,
@@ -96,6 +96,8 @@ pub struct RunOptions {
     pub models: BTreeMap<String, ModelTarget>,
     /// Values that are taken out of everything the run says.
     pub secrets: Vec<SecretString>,
+    /// The agent's session of an earlier run that this one goes on with.
+    pub session: Option<AgentSession>,
 }
 
 /// What models cost, by the backend that asks them.

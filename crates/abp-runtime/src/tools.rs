@@ -14,6 +14,14 @@ use crate::stage::Stage;
 /// The largest file a tool reads.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
+/// The ids of a use of a tool.
+pub(crate) struct ToolCallIds {
+    /// The number of the use in its run.
+    pub(crate) number: u64,
+    /// The agent's own call that it is for.
+    pub(crate) parent: Option<String>,
+}
+
 /// Uses a tool on behalf of the backend, and records it; `call` numbers the calls of the run.
 ///
 /// # Errors
@@ -22,15 +30,15 @@ pub(crate) async fn use_tool(
     gate: &mut Gate,
     recorder: &mut Recorder,
     stage: &Stage,
-    call: u64,
+    call: ToolCallIds,
     invocation: ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     let (name, input) = describe(&invocation);
-    let id = format!("abp-{call}");
+    let id = format!("abp-{}", call.number);
     let called = AgentEventKind::ToolCall {
         tool_name: name.to_owned(),
         tool_use_id: Some(id.clone()),
-        parent_tool_use_id: None,
+        parent_tool_use_id: call.parent,
         input,
     };
     recorder.record(called, None).await;

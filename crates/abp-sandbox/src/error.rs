@@ -30,6 +30,9 @@ pub enum SpawnError {
     /// The launcher could not start the program.
     #[error("cannot start {0}")]
     Program(String),
+    /// The kernel refused an overlay of the program's sandbox; a copy can stand in for it.
+    #[error("cannot mount the overlay: {0}")]
+    Overlay(String),
     /// The launcher was lost before it had started the program.
     #[error("the launcher ended before it had started the program")]
     Lost,

@@ -15,6 +15,8 @@ pub struct KernelFeatures {
     /// User, mount, PID, IPC, UTS and network namespaces with a root and a `/proc` of their own; otherwise
     /// the refusal.
     pub namespaces: Result<(), String>,
+    /// Overlays in those namespaces, whose changes a host without rights can read; otherwise the refusal.
+    pub overlay: Result<(), String>,
     /// The version of Landlock's interface; otherwise the refusal.
     pub landlock: Result<u32, String>,
     /// Filters of system calls; otherwise the refusal.

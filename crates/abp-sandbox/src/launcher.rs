@@ -23,6 +23,7 @@ mod mountinfo;
 mod mounts;
 mod namespace;
 mod network;
+mod overlay;
 mod privileges;
 mod protocol;
 mod reaper;
@@ -64,13 +65,28 @@ pub(crate) const PROBE: &str = "__sandbox-probe";
 /// As first argument: the part of it that happens in namespaces.
 const PROBE_INSIDE: &str = "__sandbox-probe-inside";
 
+/// Why the program is not started.
+#[derive(Debug, PartialEq, Eq)]
+enum LaunchFailure {
+    /// The kernel refused an overlay of the plan.
+    NoOverlay(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for LaunchFailure {
+    fn from(problem: String) -> Self {
+        Self::Other(problem)
+    }
+}
+
 /// Does the launcher's work where this process was started as one; to be called first of all in
 /// `main`, before any thread is started.
 #[must_use]
 pub fn run_if_launcher() -> Option<ExitCode> {
     let role = std::env::args_os().nth(1)?;
     let succeeded = match role.to_str()? {
-        LAUNCH => tell_failure(io::stdin(), launch()),
+        LAUNCH => tell_failure(io::stdin(), launch().map_err(LaunchFailure::Other)),
         INIT => init(),
         EXECUTE => stage::execute(),
         PROBE => probe(),
@@ -85,14 +101,14 @@ pub fn run_if_launcher() -> Option<ExitCode> {
 }
 
 /// Tells the host why there is no sidecar. A host that is gone does not need to know.
-fn tell_failure(host: impl AsFd, done: Result<(), String>) -> bool {
-    match done {
-        Ok(()) => true,
-        Err(problem) => {
-            drop(Notice::Failed(problem).send(host));
-            false
-        }
-    }
+fn tell_failure(host: impl AsFd, done: Result<(), LaunchFailure>) -> bool {
+    let notice = match done {
+        Ok(()) => return true,
+        Err(LaunchFailure::NoOverlay(problem)) => Notice::NoOverlay(problem),
+        Err(LaunchFailure::Other(problem)) => Notice::Failed(problem),
+    };
+    drop(notice.send(host));
+    false
 }
 
 fn launch() -> Result<(), String> {
@@ -187,14 +203,18 @@ fn init() -> bool {
     };
     let done = settle(&document, channel).and_then(|concealment| {
         let namespace = Containment::PidNamespace;
-        reaper::supervise(namespace, concealment, &document, input, host.as_fd())
+        let done = reaper::supervise(namespace, concealment, &document, input, host.as_fd());
+        done.map_err(LaunchFailure::Other)
     });
     tell_failure(host, done)
 }
 
 /// As first process of the namespace: end with the launcher, hide the host, and be out of reach of
 /// the program, which could otherwise write to our memory and use our privileges.
-fn settle(document: &LaunchDocument, channel: Option<OwnedFd>) -> Result<Concealment, String> {
+fn settle(
+    document: &LaunchDocument,
+    channel: Option<OwnedFd>,
+) -> Result<Concealment, LaunchFailure> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("cannot bind to the launcher: {error}"))?;
     let concealment = match &document.confinement {
@@ -210,7 +230,7 @@ fn settle(document: &LaunchDocument, channel: Option<OwnedFd>) -> Result<Conceal
     Ok(concealment)
 }
 
-fn enter_sandbox(plan: &SandboxPlan, channel: Option<OwnedFd>) -> Result<(), String> {
+fn enter_sandbox(plan: &SandboxPlan, channel: Option<OwnedFd>) -> Result<(), LaunchFailure> {
     network::settle(plan, channel)?;
     sethostname(b"sandbox").map_err(|error| format!("cannot set the host name: {error}"))?;
     root::enter(plan)
@@ -224,19 +244,22 @@ fn probe() -> bool {
             let child = Command::new("/proc/self/exe").arg(PROBE_INSIDE).status();
             return child.is_ok_and(|status| status.success());
         }
-        Err(refused) => tried(Err(refused)),
+        Err(refused) => tried(Err(refused.clone()), Err(refused)),
     };
     serde_json::to_writer(io::stdout(), &features).is_ok()
 }
 
 fn probe_inside() -> bool {
-    serde_json::to_writer(io::stdout(), &tried(root::probe())).is_ok()
+    let namespaces = root::probe();
+    let overlay = namespaces.clone().and_then(|()| overlay::probe());
+    serde_json::to_writer(io::stdout(), &tried(namespaces, overlay)).is_ok()
 }
 
 /// The filter comes last: it would refuse the others.
-fn tried(namespaces: Result<(), String>) -> KernelFeatures {
+fn tried(namespaces: Result<(), String>, overlay: Result<(), String>) -> KernelFeatures {
     KernelFeatures {
         namespaces,
+        overlay,
         landlock: landlock::probe(),
         seccomp: seccomp::probe(),
     }

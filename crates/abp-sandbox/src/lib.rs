@@ -22,7 +22,8 @@ pub use kernel::KernelFeatures;
 pub use launcher::run_if_launcher;
 pub use machine::Machine;
 pub use plan::{
-    Engine, EngineChoice, MountKind, Network, PROXY_PORT, SandboxError, SandboxPlan, SandboxRequest,
+    Engine, EngineChoice, MountKind, Network, Overlay, PROXY_PORT, SandboxError, SandboxPlan,
+    SandboxRequest,
 };
 pub use process::{
     Concealment, Confinement, ContainedProcess, Containment, Exit, GivenStreams, Launcher, Pipes,

@@ -62,6 +62,9 @@ pub struct SandboxRequest {
     /// Files and directories elsewhere that it may read, such as its own installation: absolute and
     /// without links.
     pub read_only: Vec<PathBuf>,
+    /// Directories at or in the workspace that show layers of others, writable at the top. Only the
+    /// namespaces have them.
+    pub overlays: Vec<Overlay>,
     /// Its way to the network.
     pub network: Network,
     /// The size of each private directory in memory, in bytes; `None` is one gibibyte.
@@ -69,6 +72,28 @@ pub struct SandboxRequest {
     /// An empty directory that stands in for `/tmp` and the home directory where there is no root of its
     /// own; without one, the program can write to its workspace only.
     pub scratch_dir: Option<PathBuf>,
+    /// A directory of its own that is its home and stays when it ends: absolute, without links, and present.
+    /// `None` is a home in memory that ends with it.
+    pub home: Option<PathBuf>,
+}
+
+/// A directory that shows the files of several directories, of which only the top one is written.
+///
+/// The lower directories are never changed. All paths are absolute and without links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlay {
+    /// The path in the sandbox: the workspace, or a directory in it.
+    #[serde(with = "wire::path")]
+    pub target: PathBuf,
+    /// The read layers, the one that hides the others first.
+    #[serde(with = "wire::paths")]
+    pub lower: Vec<PathBuf>,
+    /// The directory that takes every change.
+    #[serde(with = "wire::path")]
+    pub upper: PathBuf,
+    /// An empty directory beside `upper`, for the kernel's own use.
+    #[serde(with = "wire::path")]
+    pub work: PathBuf,
 }
 
 /// The mechanism that is wanted.
@@ -131,6 +156,8 @@ pub enum MountKind {
     Writable(#[serde(with = "wire::path")] PathBuf),
     /// A private directory in memory of so many bytes.
     Temporary(u64),
+    /// Layers of directories, of which the top one is written.
+    Overlay(Overlay),
     /// An empty, read-only file or directory in place of the one of this path.
     Concealed(#[serde(with = "wire::path")] PathBuf),
     /// A small file.
@@ -181,6 +208,12 @@ pub enum SandboxError {
         /// The path.
         path: PathBuf,
     },
+    /// The kernel makes no overlays for us.
+    #[error("no overlay can be made: {reason}")]
+    NoOverlay {
+        /// The kernel's refusal.
+        reason: String,
+    },
     /// There are too many paths.
     #[error("{count} paths need mounts of their own, more than {MAX_MOUNTS}")]
     TooMany {
@@ -211,6 +244,9 @@ impl SandboxPlan {
         if let Some(home) = &system.home {
             mounts.insert(home.clone(), MountKind::Temporary(scratch));
         }
+        if let Some(home) = &request.home {
+            mounts.insert(home.clone(), MountKind::Writable(home.clone()));
+        }
         let workspace = request.workspace.clone();
         let is_inside = |path: &&PathBuf| path.starts_with(&workspace) && **path != workspace;
         let lent = system.toolchains.iter().chain(&request.read_only);
@@ -220,6 +256,7 @@ impl SandboxPlan {
             }
         }
         mounts.insert(workspace.clone(), MountKind::Writable(workspace.clone()));
+        insert_overlays(&mut mounts, &workspace, &request.overlays, engine, kernel)?;
         // In the workspace, what is only lent has to be held like what is protected.
         let lent_inside = request.read_only.iter().filter(is_inside);
         let read_only = request.protected.iter().chain(lent_inside);
@@ -313,6 +350,13 @@ impl SandboxPlan {
         self.network
     }
 
+    /// Whether a path lies in a directory that is made of layers, so that only the sandbox has it.
+    #[must_use]
+    pub fn is_in_overlay(&self, path: &Path) -> bool {
+        let is_overlay = |path: &Path| matches!(self.mounts.get(path), Some(MountKind::Overlay(_)));
+        self.engine == Engine::Namespaces && path.ancestors().skip(1).any(is_overlay)
+    }
+
     /// Whether a path of the workspace is held by a mount of its own.
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {
@@ -346,6 +390,15 @@ impl fmt::Display for SandboxPlan {
             match kind {
                 MountKind::ReadOnly(_) => writeln!(f, "read     {target}")?,
                 MountKind::Writable(_) => writeln!(f, "write    {target}")?,
+                MountKind::Overlay(overlay) => {
+                    let lower = overlay.lower.iter().map(|path| path.to_string_lossy());
+                    let lower = lower.collect::<Vec<_>>().join(", ");
+                    writeln!(
+                        f,
+                        "overlay  {target} (changes in {}, over {lower})",
+                        overlay.upper.display()
+                    )?;
+                }
                 MountKind::Temporary(bytes) => {
                     writeln!(f, "private  {target} ({} MiB in memory)", bytes >> 20)?;
                 }
@@ -376,18 +429,16 @@ fn environment(
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = Vec::new();
     let mut set = |name: &str, value: OsString| variables.push((name.into(), value));
-    match (engine, &request.scratch_dir) {
-        (Engine::Landlock, Some(scratch)) => {
-            set("HOME", scratch.into());
-            set("TMPDIR", scratch.into());
-        }
+    let (usual_home, temporary) = match (engine, &request.scratch_dir) {
+        (Engine::Landlock, Some(scratch)) => (Some(scratch), scratch.into()),
         (Engine::Namespaces, _) | (Engine::Landlock, None) => {
-            if let Some(home) = &system.home {
-                set("HOME", home.into());
-            }
-            set("TMPDIR", "/tmp".into());
+            (system.home.as_ref(), OsString::from("/tmp"))
         }
+    };
+    if let Some(home) = request.home.as_ref().or(usual_home) {
+        set("HOME", home.into());
     }
+    set("TMPDIR", temporary);
     if let Network::Proxied(port) = request.network {
         let proxy = format!("http://127.0.0.1:{port}");
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
@@ -454,13 +505,50 @@ fn check_workspace(workspace: &Path, system: &SystemLayout) -> Result<(), Sandbo
     Ok(())
 }
 
+fn insert_overlays(
+    mounts: &mut BTreeMap<PathBuf, MountKind>,
+    workspace: &Path,
+    overlays: &[Overlay],
+    engine: Engine,
+    kernel: &KernelFeatures,
+) -> Result<(), SandboxError> {
+    if overlays.is_empty() {
+        return Ok(());
+    }
+    let available = match engine {
+        Engine::Namespaces => kernel.overlay.clone(),
+        Engine::Landlock => Err("Landlock alone makes no mounts".to_owned()),
+    };
+    available.map_err(|reason| SandboxError::NoOverlay { reason })?;
+    let mut overlays: Vec<&Overlay> = overlays.iter().collect();
+    overlays.sort_by(|left, right| left.target.cmp(&right.target));
+    for overlay in overlays {
+        let kind = MountKind::Overlay(overlay.clone());
+        if overlay.target == workspace {
+            mounts.insert(workspace.to_owned(), kind);
+        } else {
+            insert_inside(mounts, workspace, &overlay.target, kind)?;
+        }
+    }
+    Ok(())
+}
+
 fn check_paths(request: &SandboxRequest) -> Result<(), SandboxError> {
-    let single = [Some(&request.workspace), request.scratch_dir.as_ref()];
+    let single = [
+        Some(&request.workspace),
+        request.scratch_dir.as_ref(),
+        request.home.as_ref(),
+    ];
     let lists = [&request.protected, &request.concealed, &request.read_only];
+    let layered = request.overlays.iter().flat_map(|overlay| {
+        let own = [&overlay.target, &overlay.upper, &overlay.work];
+        own.into_iter().chain(&overlay.lower)
+    });
     let mut paths = single
         .into_iter()
         .flatten()
-        .chain(lists.into_iter().flatten());
+        .chain(lists.into_iter().flatten())
+        .chain(layered);
     let is_clear = |path: &Path| {
         let mut components = path.components();
         path.is_absolute() && !components.any(|part| part == Component::ParentDir)

@@ -315,6 +315,7 @@ impl ContainedProcess {
                     return Ok(());
                 }
                 Some(Notice::Failed(problem)) => return Err(SpawnError::Program(problem)),
+                Some(Notice::NoOverlay(problem)) => return Err(SpawnError::Overlay(problem)),
                 Some(Notice::Exited(_)) | None => return Err(SpawnError::Lost),
             }
         }
@@ -356,7 +357,12 @@ impl ContainedProcess {
             }
             match self.next_notice().await {
                 Some(Notice::Exited(exit)) => self.exit = Some(exit),
-                Some(Notice::Unmapped | Notice::Started(..) | Notice::Failed(_)) => {}
+                Some(
+                    Notice::Unmapped
+                    | Notice::Started(..)
+                    | Notice::Failed(_)
+                    | Notice::NoOverlay(_),
+                ) => {}
                 None => self.exit = Some(Exit::Unknown),
             }
         };

@@ -47,25 +47,15 @@ impl ByteTranslator {
         });
     }
 
-    /// The source has ended: appends the end of the target. What the source left open is closed, as
-    /// incomplete.
+    /// The source has ended: appends the end of the target. A source that did not come to its own end
+    /// ends in an error.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        self.end(StreamTranslator::end, out);
-    }
-
-    /// The source has ended, for a caller that waits: one that did not come to its own end ends in an
-    /// error.
-    pub fn finish_or_fail(&mut self, out: &mut Vec<u8>) {
-        self.end(StreamTranslator::end_or_fail, out);
-    }
-
-    fn end(&mut self, end: fn(&mut StreamTranslator) -> Vec<StreamEvent>, out: &mut Vec<u8>) {
         let (translator, encoder) = (&mut self.translator, &mut self.encoder);
         let mut sink = |event: StreamEvent| {
             encoder.event(event.name.as_deref(), &event.data, out);
         };
         unfinished_events(&mut self.decoder, translator, &mut sink);
-        end(translator).into_iter().for_each(sink);
+        translator.end().into_iter().for_each(sink);
         self.encoder.finish(out);
     }
 

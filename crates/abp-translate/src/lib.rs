@@ -17,6 +17,7 @@ mod ledger;
 mod manifest;
 mod mint;
 mod prepare;
+mod read;
 mod reasoning;
 mod stop;
 mod stream;

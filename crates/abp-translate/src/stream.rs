@@ -167,16 +167,17 @@ impl StreamTranslator {
         }
         let limits = self.limits;
         let Ok(tape) = Tape::parse_str(data, &limits) else {
-            self.ledger.enter_malformed();
+            self.ledger.enter_malformed("the event's data is not JSON");
             return Vec::new();
         };
-        let reader = Reader::new(&tape);
+        let reader = Reader::lenient(&tape);
         let mut deltas = Vec::new();
         let read = self.decoder.event(name, reader.root(), &mut deltas);
         match read.and_then(|()| self.count_open(&deltas)) {
             Ok(()) => self.write(Some(&reader), deltas),
             Err(error) => {
-                let mut events = self.write(Some(&reader), deltas);
+                self.ledger.enter_malformed(error.to_string());
+                let mut events = self.write(None, deltas);
                 events.extend(self.fail(&error));
                 events
             }
@@ -198,17 +199,12 @@ impl StreamTranslator {
         Ok(())
     }
 
-    /// The source's bytes have ended. What it left open is closed, as incomplete.
+    /// The source's bytes have ended. A source that did not come to its own end ends in an error, so
+    /// that nobody takes what there is of it for an answer.
     pub fn end(&mut self) -> Vec<StreamEvent> {
         let deltas = self.last_deltas();
-        self.end_with(deltas)
-    }
-
-    /// The source's bytes have ended, for a caller that waits: a source that did not come to its own
-    /// end ends in an error, so that nobody takes it for an answer.
-    pub fn end_or_fail(&mut self) -> Vec<StreamEvent> {
-        let deltas = self.last_deltas();
         if deltas.iter().any(breaks_off) {
+            self.ledger.enter_broken_off();
             return self.interrupt(server_error("the upstream's stream broke off".to_owned()));
         }
         self.end_with(deltas)

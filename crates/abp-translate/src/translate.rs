@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use abp_core::ir::{IrConversation, IrError, IrResponse, Leaf, Origin, RawJson};
+use abp_core::ir::{IrConversation, IrError, IrErrorKind, IrResponse, Leaf, Origin, RawJson};
 use abp_dialect::{
     Codec, Dialect, DialectError, Exchange, Expected, Fate, How, Item, Lowering, Note, Reader,
     TargetProfile, WireFamily,
@@ -13,6 +13,7 @@ use abp_json::{Limits, Tape};
 
 use crate::mint::complete;
 use crate::prepare::refuse_essential;
+use crate::read::{LeftOut, read_document};
 use crate::stop::take_stops;
 use crate::{FidelityLevel, KnownLedgers, Ledger, codec, prepare, restore_response};
 
@@ -104,7 +105,14 @@ pub fn translate_request_with(
         change(&mut conversation);
         job.request(conversation)
     };
-    let done = document(source, from, to, options, Codec::read_request, write)?;
+    let route = Route {
+        from,
+        to,
+        options,
+        loss: LeftOut::IsUnsupported,
+        unchanged: from == to && options.profile == TargetProfile::default(),
+    };
+    let done = document(source, &route, Codec::read_request, write)?;
     checked(source, done, options, |output, options| {
         translate_request(output, to, from, options)
     })
@@ -121,8 +129,9 @@ pub fn read_request(
 ) -> Result<IrConversation, TranslateError> {
     let codec = codec(from).ok_or(TranslateError::NoCodec(from))?;
     let tape = Tape::parse(source, limits).map_err(DialectError::Json)?;
-    let reader = Reader::new(&tape);
-    Ok(codec.read_request(reader.root())?)
+    let read = |root: Item<'_>| codec.read_request(root);
+    let (_, conversation) = read_document(&tape, LeftOut::IsUnsupported, read)?;
+    Ok(conversation)
 }
 
 /// Writes a request that ABP made itself; whatever it holds is synthesised.
@@ -148,10 +157,11 @@ pub fn write_request(
     })
 }
 
-/// Translates an answer; `exchange` is what its request's translation left to undo.
+/// Translates an answer, or the error that stands in its place; `exchange` is what its request's
+/// translation left to undo.
 ///
 /// # Errors
-/// Fails where the source is no answer of its dialect.
+/// Fails where the source is neither.
 pub fn translate_response(
     source: &[u8],
     from: Dialect,
@@ -159,7 +169,13 @@ pub fn translate_response(
     exchange: &Exchange,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    translate_response_with(source, from, to, exchange, options, |_| {})
+    match translate_response_with(source, from, to, exchange, options, |_| {}) {
+        // Some servers answer with an error and a status of success.
+        Err(TranslateError::Source(problem)) if !matches!(problem, DialectError::Json(_)) => {
+            translate_error(source, from, to, None, options).map_err(|_| problem.into())
+        }
+        done => done,
+    }
 }
 
 /// Translates an answer that somebody looks at on the way: `look` sees what was read, with an id for
@@ -181,7 +197,14 @@ pub fn translate_response_with(
         look(&answer);
         job.response(answer, exchange)
     };
-    let done = document(source, from, to, options, Codec::read_response, write)?;
+    let route = Route {
+        from,
+        to,
+        options,
+        loss: LeftOut::IsDropped,
+        unchanged: from == to && *exchange == Exchange::default(),
+    };
+    let done = document(source, &route, Codec::read_response, write)?;
     checked(source, done, options, |output, options| {
         translate_response(output, to, from, &Exchange::default(), options)
     })
@@ -207,11 +230,41 @@ pub fn translate_error(
     status: Option<u16>,
     options: &Options,
 ) -> Result<Translation, TranslateError> {
-    let read = |codec: &'static dyn Codec, root: Item<'_>| codec.read_error(root, status);
-    let done = document(source, from, to, options, read, |job, ir| job.error(&ir))?;
-    let status = done.status;
+    let read = |codec: &'static dyn Codec, root: Item<'_>| {
+        let error = codec.read_error(root, status);
+        error.or_else(|problem| unknown_error(root, status).ok_or(problem))
+    };
+    let write = |job: Job<'_>, error| job.error(&error);
+    let route = Route {
+        from,
+        to,
+        options,
+        loss: LeftOut::IsDropped,
+        unchanged: from == to,
+    };
+    let mut done = document(source, &route, read, write)?;
+    let status = done.status.or(status);
+    done.status = status;
     checked(source, done, options, |output, options| {
         translate_error(output, to, from, status, options)
+    })
+}
+
+/// An error whose body is not in its vendor's form, as gateways and proxies make them: its status says
+/// what it is, and the body is told as it is.
+fn unknown_error(root: Item<'_>, status: Option<u16>) -> Option<IrError> {
+    let status = status.filter(|status| *status >= 400)?;
+    let body = root.raw();
+    root.note(How::Converted("error_body"));
+    Some(IrError {
+        kind: IrErrorKind::of_status(status),
+        status: Some(status),
+        message: body.with(body.text().to_owned()),
+        native: None,
+        code: None,
+        param: None,
+        request_id: None,
+        vendor: Vec::new(),
     })
 }
 
@@ -236,31 +289,50 @@ fn checked(
     Ok(done)
 }
 
+/// Where a document goes, and what may become of it on the way.
+struct Route<'o> {
+    from: Dialect,
+    to: Dialect,
+    options: &'o Options,
+    loss: LeftOut,
+    /// The document stays in its dialect and nothing is to be changed in it, so it need not be
+    /// understood.
+    unchanged: bool,
+}
+
 /// What all documents have in common: parse, read, write, account.
 fn document<T>(
     source: &[u8],
-    from: Dialect,
-    to: Dialect,
-    options: &Options,
-    read: impl FnOnce(&'static dyn Codec, Item<'_>) -> Result<T, DialectError>,
+    route: &Route<'_>,
+    read: impl Fn(&'static dyn Codec, Item<'_>) -> Result<T, DialectError>,
     write: impl FnOnce(Job<'_>, T) -> Translation,
 ) -> Result<Translation, TranslateError> {
-    let reading = codec(from).ok_or(TranslateError::NoCodec(from))?;
-    let writing = codec(to).ok_or(TranslateError::NoCodec(to))?;
+    let options = route.options;
+    let reading = codec(route.from).ok_or(TranslateError::NoCodec(route.from))?;
+    let writing = codec(route.to).ok_or(TranslateError::NoCodec(route.to))?;
     let tape = Tape::parse(source, &options.limits).map_err(DialectError::Json)?;
-    let reader = Reader::new(&tape);
-    let ir = read(reading, reader.root())?;
-    let job = Job {
-        from,
-        to,
+    let job = |reader| Job {
+        from: route.from,
+        to: route.to,
         reading,
         writing,
-        reader: &reader,
+        reader,
         profile: &options.profile,
         cut_stops: options.cut_stops,
         known: options.known.as_deref(),
+        unchanged: route.unchanged,
     };
-    Ok(write(job, ir))
+    let read = |root: Item<'_>| read(reading, root);
+    if !route.unchanged {
+        let (reader, document) = read_document(&tape, route.loss, read)?;
+        return Ok(write(job(&reader), document));
+    }
+    let reader = Reader::new(&tape);
+    Ok(match read(reader.root()) {
+        Ok(document) => write(job(&reader), document),
+        // Its own dialect takes it or refuses it, as it would without us.
+        Err(_) => job(&Reader::new(&tape)).carry(),
+    })
 }
 
 /// One document on its way.
@@ -273,6 +345,7 @@ struct Job<'r> {
     profile: &'r TargetProfile,
     cut_stops: bool,
     known: Option<&'r KnownLedgers>,
+    unchanged: bool,
 }
 
 impl Job<'_> {
@@ -339,13 +412,17 @@ impl Job<'_> {
     }
 
     fn error(self, error: &IrError) -> Translation {
-        let root = self.reader.root().origin();
-        self.write(Exchange::default(), Vec::new(), |codec, out| {
-            if out.copy_native(root) {
-                return error.status;
-            }
+        let known = error.status.filter(|_| self.unchanged);
+        let mut done = self.write(Exchange::default(), Vec::new(), |codec, out| {
             Some(codec.write_error(error, out))
-        })
+        });
+        done.status = done.status.or(known);
+        done
+    }
+
+    /// Gives on what nobody has to understand.
+    fn carry(self) -> Translation {
+        self.write(Exchange::default(), Vec::new(), |_, _| None)
     }
 
     fn write(
@@ -359,7 +436,12 @@ impl Job<'_> {
             out.rewrite();
         }
         out.extend_notes(notes);
-        let status = write(self.writing, &mut out);
+        let root = self.reader.root().origin();
+        let status = if self.unchanged && out.copy_native(root) {
+            None
+        } else {
+            write(self.writing, &mut out)
+        };
         let (output, marks, notes) = out.finish();
         let ledger = Ledger::of(self.reader, self.to, &output, &marks, &notes, self.known);
         Translation {

@@ -17,7 +17,7 @@ use crate::stream::StreamSummary;
 pub fn usage_of(dialect: Dialect, answer: &[u8], limits: &Limits) -> Option<IrUsage> {
     let codec = codec(dialect)?;
     let tape = Tape::parse(answer, limits).ok()?;
-    let reader = Reader::new(&tape);
+    let reader = Reader::lenient(&tape);
     codec.read_usage(reader.root()).ok()?
 }
 
@@ -156,7 +156,7 @@ impl Sink<'_> {
         if data.trim() == "[DONE]" {
             self.decoder.terminator(&mut deltas);
         } else if let Ok(tape) = Tape::parse_str(data, &Limits::default()) {
-            let reader = Reader::new(&tape);
+            let reader = Reader::lenient(&tape);
             // What cannot be read tells nothing; it passes all the same.
             if self
                 .decoder

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::attributes::copy_attributes;
-use crate::change_set::{ChangeSet, ChangedPath, open_tree};
+use crate::change_set::{ChangeSet, ChangedPath, open_mask, open_tree};
 use crate::choice::choose;
 use crate::commit::{Committer, Stop};
 use crate::dir::{Dir, path_of};
@@ -94,7 +94,8 @@ impl Application {
         let source = change_set.source.open()?;
         claim(&source, change_set.source.path())?;
         let stage = open_tree(stage_tree)?;
-        let planned = plan(&stage, &source, change_set, &chosen, images)?;
+        let mask = open_mask(stage_tree)?;
+        let planned = plan(&stage, mask.as_ref(), &source, change_set, &chosen, images)?;
         Ok(Self {
             source,
             stage,

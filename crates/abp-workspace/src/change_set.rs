@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use abp_core::PathChange;
 use abp_policy::host_execution_reason;
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
@@ -30,6 +31,7 @@ use crate::merge;
 use crate::prepared::Baseline;
 use crate::quote::{display_path, status_name};
 use crate::source::SourceIdentity;
+use crate::stage::MASK;
 
 /// The most changed paths of a change set.
 const MAX_CHANGES: usize = 500_000;
@@ -115,9 +117,9 @@ impl ChangeSet {
     pub(crate) fn new(
         is_staged: bool,
         source: SourceIdentity,
-        baseline: &Baseline,
         changes: &Changes,
     ) -> Result<Self, Error> {
+        let baseline = &changes.before;
         let differences = differences(&baseline.manifest, changes.manifest());
         check_size(differences.iter().map(|difference| {
             let target =
@@ -431,6 +433,19 @@ pub(crate) fn open_tree(tree: &Path) -> Result<Dir, Error> {
         path: tree.to_owned(),
         source: error.into(),
     })
+}
+
+/// Opens the mask beside the agent's tree; none where the stage is a copy.
+pub(crate) fn open_mask(tree: &Path) -> Result<Option<Dir>, Error> {
+    let path = tree.with_file_name(MASK);
+    match Dir::open_own_path(&path) {
+        Ok(mask) => Ok(Some(mask)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(Error::StageDirectory {
+            path,
+            source: error.into(),
+        }),
+    }
 }
 
 impl BeforeImage {

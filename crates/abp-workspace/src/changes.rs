@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use abp_core::{ChangeSummary, PathChange};
 
@@ -15,8 +16,10 @@ use crate::prepared::Baseline;
 use crate::quote::{display_path, status_name};
 
 /// The changes of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Changes {
+    /// The content at the start, as far as it is needed to compare.
+    pub(crate) before: Arc<Baseline>,
     files: Vec<FileChange>,
     status: String,
     diff: String,
@@ -24,6 +27,15 @@ pub struct Changes {
     manifest_sha256: String,
     /// The topmost ignored paths; directories end in a slash.
     ignored: BTreeSet<Vec<u8>>,
+    notes: Vec<String>,
+}
+
+/// Two comparisons are the same where they found the same, however the content at the start is kept.
+impl PartialEq for Changes {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.files, &self.status, &self.diff) == (&other.files, &other.status, &other.diff)
+            && (&self.manifest, &self.notes) == (&other.manifest, &other.notes)
+    }
 }
 
 /// One changed path.
@@ -128,6 +140,12 @@ impl Changes {
         &self.manifest
     }
 
+    /// What else was found, such as files of a live source that were changed there meanwhile.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// The hash of [`Self::manifest`].
     #[must_use]
     pub fn manifest_sha256(&self) -> &str {
@@ -202,12 +220,12 @@ pub(crate) fn differences<'a>(before: &'a Manifest, after: &'a Manifest) -> Vec<
 /// Turns two manifests into changes, fetching the contents that differ.
 pub(crate) struct Collector<'a> {
     root: &'a Dir,
-    baseline: &'a Baseline,
+    baseline: Arc<Baseline>,
     diff: DiffWriter,
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(root: &'a Dir, baseline: &'a Baseline) -> Self {
+    pub(crate) fn new(root: &'a Dir, baseline: Arc<Baseline>) -> Self {
         Self {
             root,
             baseline,
@@ -215,10 +233,11 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(crate) fn collect(mut self, after: Manifest) -> Result<Changes, Error> {
+    pub(crate) fn collect(mut self, after: Manifest, notes: Vec<String>) -> Result<Changes, Error> {
         let mut files = Vec::new();
         let mut ignored = BTreeSet::new();
-        for difference in differences(&self.baseline.manifest, &after) {
+        let baseline = Arc::clone(&self.baseline);
+        for difference in differences(&baseline.manifest, &after) {
             let Some(kind) = self.kind(&difference, &after) else {
                 continue;
             };
@@ -239,8 +258,10 @@ impl<'a> Collector<'a> {
             ignored.extend(hidden_at);
         }
         Ok(Changes {
+            before: baseline,
             status: status(&files, &ignored),
             ignored,
+            notes,
             diff: self.diff.finish(),
             manifest_sha256: after.sha256(),
             manifest: after,
@@ -294,7 +315,7 @@ impl<'a> Collector<'a> {
 
     fn old_side(&self, entry: &Entry) -> Result<Option<Side>, Error> {
         let bytes = match entry.kind() {
-            FileKind::File => content::original(self.baseline, entry)?,
+            FileKind::File => content::original(&self.baseline, entry)?,
             _ => None,
         };
         Ok(Side::of(entry, bytes))

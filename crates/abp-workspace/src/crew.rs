@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use crate::Error;
 use crate::dir::{Dir, path_of};
 use crate::ingest::{BUFFER_BYTES, Ingested, Outputs, Stopped, ingest};
+use crate::layers::LayerFindings;
 use crate::left_out::Omissions;
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
@@ -28,9 +29,23 @@ pub(crate) enum Purpose {
     Copy,
     /// The baseline of a workspace in place. It must be whole.
     Baseline,
+    /// The names of a source that an overlay will show. Contents are not read.
+    Survey,
+    /// The same after the run, when nothing can be refused any more.
+    SurveyAgain,
     /// The content of a workspace after the run. One file that is too large or too deep must not keep
     /// the other changes from being seen, and is recorded as such.
     Verification,
+}
+
+impl Purpose {
+    /// Whether names are selected for a stage, so that those left out are told and not recorded.
+    pub(crate) const fn is_staging(self) -> bool {
+        match self {
+            Self::Copy | Self::Survey | Self::SurveyAgain => true,
+            Self::Baseline | Self::Verification => false,
+        }
+    }
 }
 
 /// The state that all threads of a walk share.
@@ -60,6 +75,7 @@ pub(crate) struct Findings {
     pub(crate) entries: Vec<(Entry, Option<PackPosition>)>,
     pub(crate) left_out: Omissions,
     pub(crate) notes: Notes,
+    pub(crate) layers: LayerFindings,
 }
 
 /// The findings of a reader, and the pack it filled.
@@ -145,6 +161,10 @@ impl Findings {
         };
         match purpose {
             Purpose::Copy => self.left_out.add(place, path, reason),
+            Purpose::Survey | Purpose::SurveyAgain => {
+                self.left_out.add(place, path, reason);
+                self.layers.masked.push(path.to_vec());
+            }
             Purpose::Baseline | Purpose::Verification => {
                 self.special(path, SpecialKind::Unreadable);
             }
@@ -263,7 +283,9 @@ impl<'a> FileReader<'a> {
         ) {
             Ok(ingested) => Ok(Content::Read(ingested)),
             Err(Stopped::Exceeded(exceeded)) => match self.shared.purpose {
-                Purpose::Copy | Purpose::Baseline => Err(too_large(exceeded, path)),
+                Purpose::Copy | Purpose::Baseline | Purpose::Survey | Purpose::SurveyAgain => {
+                    Err(too_large(exceeded, path))
+                }
                 Purpose::Verification => {
                     let size = u64::try_from(stat.st_size).unwrap_or_default();
                     let entry = Entry::too_large(path, size);

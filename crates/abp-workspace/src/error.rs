@@ -234,6 +234,23 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// The source can be copied and not shown under an overlay. Preparing falls back to a copy.
+    #[error("no overlay stage can be made: {reason}")]
+    NoOverlay {
+        /// The reason.
+        reason: String,
+    },
+    /// The host itself cannot use an overlay, which is mounted in the sandbox alone.
+    #[error(
+        "cannot {action} {}: the workspace is an overlay that only its sandbox sees",
+        display_path(path)
+    )]
+    OnlyInSandbox {
+        /// The attempt.
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
     /// A stage could not be moved to the trash, or the trash not be emptied.
     #[error("cannot remove stage {}", path.display())]
     Remove {
@@ -249,9 +266,10 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Root { .. } | Self::StageDirectory { .. } | Self::NoStage { .. } => {
-                ErrorCode::WorkspaceInitFailed
-            }
+            Self::Root { .. }
+            | Self::StageDirectory { .. }
+            | Self::NoStage { .. }
+            | Self::NoOverlay { .. } => ErrorCode::WorkspaceInitFailed,
             Self::StageInUse { .. } | Self::Busy { .. } => ErrorCode::WorkspaceBusy,
             Self::StageReplaced { .. } | Self::StageChanged { .. } => {
                 ErrorCode::WorkspaceStageChanged
@@ -280,7 +298,9 @@ impl Error {
             | Self::OtherDevice { .. }
             | Self::RecoveryNeeded { .. }
             | Self::Remove { .. } => ErrorCode::ExecutionWorkspaceError,
-            Self::NotStaged | Self::Document { .. } => ErrorCode::Internal,
+            Self::NotStaged | Self::Document { .. } | Self::OnlyInSandbox { .. } => {
+                ErrorCode::Internal
+            }
         }
     }
 }

@@ -4,12 +4,15 @@
 //! on it is the agent's. It is no part of the workspace: changes in it are not reported, changes to the
 //! files beside it always are.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, Seek as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use abp_git::Git;
+use abp_git::{BaselineStream, FileMode, Git};
 
-use crate::manifest::Manifest;
+use crate::dir::Dir;
+use crate::manifest::{FileKind, Manifest};
 
 /// Whether a stage started as a git repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +50,63 @@ impl Default for GitLimits {
 
 /// Makes a just filled tree a repository where that is quick.
 pub(crate) fn make_baseline(limits: GitLimits, manifest: &Manifest, tree: &Path) -> GitBaseline {
+    baseline(limits, manifest, |git| {
+        git.ensure_git_repo(tree, limits.max_time)
+    })
+}
+
+/// Makes the empty top layer of an overlay a repository of the files of its source, where that is quick.
+/// `stream` is a file of the host's own, for the files on their way to git.
+pub(crate) fn import_baseline(
+    limits: GitLimits,
+    manifest: &Manifest,
+    source: &Dir,
+    tree: &Path,
+    stream: impl FnOnce() -> io::Result<File>,
+) -> GitBaseline {
+    baseline(limits, manifest, |git| {
+        let written = stream().and_then(|stream| write_stream(manifest, source, stream));
+        let stream = written.map_err(|source| abp_git::Error::Run {
+            step: "fast-import",
+            source,
+        })?;
+        git.import_baseline(tree, stream, limits.max_time)
+    })
+}
+
+fn write_stream(manifest: &Manifest, source: &Dir, stream: File) -> io::Result<File> {
+    let mut commit = BaselineStream::begin(BufWriter::new(stream))?;
+    for entry in manifest.entries() {
+        match entry.kind() {
+            FileKind::File => {
+                let path = entry.path_bytes();
+                let opened = source.open_parent(path);
+                let (file, _) = opened.and_then(|(dir, name)| dir.open_file(name))?;
+                let mut content = Vec::new();
+                // The source is live; a file that grew without end is not read without end.
+                file.take(entry.size()).read_to_end(&mut content)?;
+                let mode = match entry.mode() & 0o100 {
+                    0 => FileMode::Plain,
+                    _ => FileMode::Executable,
+                };
+                commit.add(path, mode, &content)?;
+            }
+            FileKind::Symlink => {
+                commit.add(entry.path_bytes(), FileMode::Link, entry.target_bytes())?;
+            }
+            FileKind::Directory | FileKind::Special(_) => {}
+        }
+    }
+    let mut stream = commit.finish()?.into_inner().map_err(io::Error::other)?;
+    stream.rewind()?;
+    Ok(stream)
+}
+
+fn baseline(
+    limits: GitLimits,
+    manifest: &Manifest,
+    make: impl FnOnce(Git) -> Result<(), abp_git::Error>,
+) -> GitBaseline {
     let started = Instant::now();
     let (files, bytes) = (manifest.files(), manifest.bytes());
     let made = if files > limits.max_files {
@@ -55,7 +115,7 @@ pub(crate) fn make_baseline(limits: GitLimits, manifest: &Manifest, tree: &Path)
         Err(format!("{bytes} bytes are more than {}", limits.max_bytes))
     } else {
         Git::find()
-            .and_then(|git| git.ensure_git_repo(tree, limits.max_time))
+            .and_then(make)
             .map_err(|error| error.to_string())
     };
     let took_ms = started.elapsed().as_millis();

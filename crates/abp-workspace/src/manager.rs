@@ -15,19 +15,21 @@ use uuid::Uuid;
 use crate::Error;
 use crate::application::claim;
 use crate::dir::Dir;
-use crate::git::{GitBaseline, GitLimits, make_baseline};
+use crate::git::{GitBaseline, GitLimits, import_baseline, make_baseline};
+use crate::layers::make_opaque;
 use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
 use crate::notes::name_twins;
+use crate::overlay::{OverlayStage, SurveyLimits};
 use crate::pack::PackWriter;
-use crate::prepared::{Baseline, PreparedWorkspace};
+use crate::prepared::{Baseline, PreparedWorkspace, StageForm};
 use crate::progress::StageProgress;
 use crate::selection::{IgnoredFiles, Selection};
 use crate::source::SourceIdentity;
 use crate::stage::{self, ClaimedStage, Stage, StageInfo, TREE};
 use crate::trash::{self, TrashSweep};
-use crate::walk::{StateDir, Walker};
+use crate::walk::{REPOSITORY, StateDir, Walker};
 
 /// Prepares the workspaces of runs.
 #[derive(Debug, Clone)]
@@ -36,6 +38,19 @@ pub struct WorkspaceManager {
     limits: StageLimits,
     git: Option<GitLimits>,
     progress: Arc<StageProgress>,
+    choice: StageChoice,
+}
+
+/// The form that stages are to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StageChoice {
+    /// A copy.
+    Copy {
+        /// Why no overlay is tried, for the report.
+        reason: Option<String>,
+    },
+    /// An overlay where the source allows it, otherwise a copy.
+    Overlay,
 }
 
 impl WorkspaceManager {
@@ -46,7 +61,16 @@ impl WorkspaceManager {
             limits: StageLimits::default(),
             git: Some(GitLimits::default()),
             progress: Arc::default(),
+            choice: StageChoice::Copy { reason: None },
         }
+    }
+
+    /// Sets the form of stages. An overlay is of use only to a run whose processes are all in one sandbox
+    /// that mounts it ([`PreparedWorkspace::layers`]).
+    #[must_use]
+    pub fn with_choice(mut self, choice: StageChoice) -> Self {
+        self.choice = choice;
+        self
     }
 
     /// Sets other budgets than the default ones.
@@ -111,7 +135,7 @@ impl WorkspaceManager {
         let identity = SourceIdentity::of(&source, &source_path)
             .map_err(|error| root_error(root, error.into()))?;
         let stage = Stage::create(&self.stages_dir, run_id)?;
-        match self.fill(&stage, spec.mode, &source, selection, hidden) {
+        match self.fill(&stage, spec.mode, &source, &source_path, selection, hidden) {
             Ok(filled) => Ok(self.workspace(stage, filled, source, identity)),
             Err(error) => {
                 if let Err(left) = stage.delete() {
@@ -172,8 +196,90 @@ impl WorkspaceManager {
         stage: &Stage,
         mode: WorkspaceMode,
         source: &Dir,
+        source_path: &Path,
         selection: Selection,
         hidden: &GlobList,
+    ) -> Result<FilledStage, Error> {
+        let reason = match (mode, &self.choice) {
+            (WorkspaceMode::PassThrough, _) => None,
+            (WorkspaceMode::Staged, StageChoice::Copy { reason }) => reason.clone(),
+            (WorkspaceMode::Staged, StageChoice::Overlay) => {
+                let selection = selection.clone();
+                match self.survey(stage, source, source_path, selection, hidden) {
+                    Err(Error::NoOverlay { reason }) => {
+                        stage.empty()?;
+                        Some(reason)
+                    }
+                    surveyed => return surveyed,
+                }
+            }
+        };
+        self.record(stage, mode, source, selection, hidden, reason)
+    }
+
+    /// Fills a stage with the layers of an overlay.
+    fn survey(
+        &self,
+        stage: &Stage,
+        source: &Dir,
+        source_path: &Path,
+        selection: Selection,
+        hidden: &GlobList,
+    ) -> Result<FilledStage, Error> {
+        let bounds = SurveyLimits {
+            limits: self.limits,
+            progress: Arc::clone(&self.progress),
+        };
+        let tree = stage.create_tree()?;
+        let surveyed =
+            OverlayStage::prepare(stage, source, source_path, selection, hidden, bounds)?;
+        if self.progress.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        let mut left_out = surveyed.left_out;
+        for (path, reason) in name_twins(&surveyed.manifest) {
+            left_out.add(&path, reason);
+        }
+        let git = match self.git {
+            None => GitBaseline::Skipped {
+                reason: "it is switched off".to_owned(),
+            },
+            Some(limits) => {
+                let (manifest, path) = (&surveyed.manifest, stage.path.join(TREE));
+                let stream = || stage.create_nameless("stream").map_err(io::Error::other);
+                import_baseline(limits, manifest, source, &path, stream)
+            }
+        };
+        if git == GitBaseline::Made {
+            // A repository that is made in the live source later must not shine through.
+            let made = tree.open_dir(REPOSITORY).and_then(|dir| make_opaque(&dir));
+            made.map_err(|error| stage.failed(error))?;
+        }
+        Ok(FilledStage {
+            copy: Some(tree),
+            baseline: Baseline {
+                manifest: surveyed.manifest,
+                packed_at: Vec::new(),
+                packs: Vec::new(),
+                selection: surveyed.selection,
+            },
+            form: StageForm::Overlay,
+            overlay: Some(surveyed.overlay),
+            left_out,
+            hidden: surveyed.hidden,
+            git,
+        })
+    }
+
+    /// Fills a stage with a copy, or records the source in place.
+    fn record(
+        &self,
+        stage: &Stage,
+        mode: WorkspaceMode,
+        source: &Dir,
+        selection: Selection,
+        hidden: &GlobList,
+        reason: Option<String>,
     ) -> Result<FilledStage, Error> {
         let packs = (0..readers()).map(|number| stage.create_pack(number));
         let packs = packs.collect::<Result<Vec<_>, _>>()?;
@@ -225,8 +331,14 @@ impl WorkspaceManager {
             left_out = left_out.count,
             "workspace prepared"
         );
+        let form = match &copy {
+            Some(_) => StageForm::Copy { reason },
+            None => StageForm::InPlace,
+        };
         Ok(FilledStage {
             copy,
+            form,
+            overlay: None,
             baseline: Baseline {
                 manifest,
                 packed_at,
@@ -257,7 +369,9 @@ impl WorkspaceManager {
             is_staged,
             source,
             stage,
-            baseline: filled.baseline,
+            baseline: Arc::new(filled.baseline),
+            form: filled.form,
+            overlay: filled.overlay,
             left_out: filled.left_out,
             hidden: filled.hidden,
             git: filled.git,
@@ -270,6 +384,8 @@ impl WorkspaceManager {
 struct FilledStage {
     /// None where the run works in place.
     copy: Option<Dir>,
+    form: StageForm,
+    overlay: Option<OverlayStage>,
     baseline: Baseline,
     left_out: LeftOutList,
     hidden: Vec<u64>,

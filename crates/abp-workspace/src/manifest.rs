@@ -13,6 +13,17 @@ use crate::dir::path_of;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
     entries: Vec<Entry>,
+    detail: ManifestDetail,
+}
+
+/// Whether a manifest has the hashes of all files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ManifestDetail {
+    /// It has.
+    #[default]
+    Contents,
+    /// It has those of changed files only; the hash of any other is zero. An overlay reads nothing else.
+    ChangedContents,
 }
 
 /// One name in a tree.
@@ -56,6 +67,9 @@ pub enum SpecialKind {
     TooDeep,
     /// A file beyond the budget of bytes; its size is recorded.
     TooLarge,
+    /// A file of the source that was changed there while the run changed it in its overlay: its content
+    /// at the start is not known.
+    ChangedInSource,
 }
 
 impl Entry {
@@ -219,7 +233,7 @@ impl Entry {
 }
 
 impl FileKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::File,
         Self::Directory,
         Self::Symlink,
@@ -229,6 +243,7 @@ impl FileKind {
         Self::Special(SpecialKind::Unreadable),
         Self::Special(SpecialKind::TooDeep),
         Self::Special(SpecialKind::TooLarge),
+        Self::Special(SpecialKind::ChangedInSource),
     ];
 
     /// The kind's name in receipts and change sets.
@@ -244,6 +259,7 @@ impl FileKind {
             Self::Special(SpecialKind::Unreadable) => "unreadable",
             Self::Special(SpecialKind::TooDeep) => "too_deep",
             Self::Special(SpecialKind::TooLarge) => "too_large",
+            Self::Special(SpecialKind::ChangedInSource) => "changed_in_source",
         }
     }
 
@@ -262,6 +278,7 @@ impl FileKind {
             Self::Special(SpecialKind::Unreadable) => *b"su",
             Self::Special(SpecialKind::TooDeep) => *b"st",
             Self::Special(SpecialKind::TooLarge) => *b"sl",
+            Self::Special(SpecialKind::ChangedInSource) => *b"sc",
         }
     }
 }
@@ -269,7 +286,24 @@ impl FileKind {
 impl Manifest {
     pub(crate) fn new(mut entries: Vec<Entry>) -> Self {
         entries.sort_unstable_by(|left, right| left.path.cmp(&right.path));
-        Self { entries }
+        Self {
+            entries,
+            detail: ManifestDetail::Contents,
+        }
+    }
+
+    /// A manifest with the hashes of changed files only.
+    pub(crate) fn of_overlay(entries: Vec<Entry>) -> Self {
+        Self {
+            detail: ManifestDetail::ChangedContents,
+            ..Self::new(entries)
+        }
+    }
+
+    /// Whether the manifest has the hashes of all files, so that its hash stands for the whole content.
+    #[must_use]
+    pub fn has_contents(&self) -> bool {
+        self.detail == ManifestDetail::Contents
     }
 
     /// The entries, sorted by the bytes of their paths.
@@ -321,7 +355,10 @@ impl Manifest {
     #[must_use]
     pub fn sha256(&self) -> String {
         let mut hasher = Sha256::new();
-        hasher.update(b"abp content manifest 1\n");
+        hasher.update(match self.detail {
+            ManifestDetail::Contents => b"abp content manifest 1\n".as_slice(),
+            ManifestDetail::ChangedContents => b"abp overlay manifest 1\n",
+        });
         for entry in &self.entries {
             entry.feed(&mut hasher);
         }

@@ -57,6 +57,13 @@ impl Notes {
         }
     }
 
+    /// Looks at a file that an overlay shows with its attributes, and whose names part when it is written.
+    pub(crate) fn look_at_name(&mut self, stat: &Stat, place: u64, path: &[u8]) {
+        if stat.st_nlink > 1 {
+            self.hard_links.add(place, path);
+        }
+    }
+
     /// Takes over the notes of another thread.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.hard_links.absorb(other.hard_links);

@@ -17,7 +17,7 @@ use crate::ingest::BUFFER_BYTES;
 use crate::journal::JournalStep;
 use crate::manifest::{Entry, FileKind};
 use crate::prepared::split;
-use crate::resolve::{Landing, land};
+use crate::resolve::{Landing, Tree, land};
 use decide::Planner;
 
 /// A step of an application, where its content comes from, and the source's file that it was
@@ -77,12 +77,13 @@ impl Stamp {
 /// lead out, [`Error::OtherDevice`] for paths that cannot be renamed to.
 pub(crate) fn plan<I: Fn(&[u8; 32]) -> Option<Vec<u8>>>(
     stage: &Dir,
+    mask: Option<&Dir>,
     source: &Dir,
     set: &ChangeSet,
     chosen: &[&ChangedPath],
     images: I,
 ) -> Result<Vec<PlannedStep>, Error> {
-    check_links(stage, source, chosen)?;
+    check_links(stage, mask, source, chosen)?;
     let device = source
         .stat_self()
         .map_err(|error| unreadable(b".", error))?;
@@ -135,17 +136,27 @@ pub(crate) fn check_unchanged(source: &Dir, planned: &[PlannedStep]) -> Result<(
 }
 
 /// Refuses links of the run that lead out of the workspace, in the stage or in the source.
-fn check_links(stage: &Dir, source: &Dir, chosen: &[&ChangedPath]) -> Result<(), Error> {
+fn check_links(
+    stage: &Dir,
+    mask: Option<&Dir>,
+    source: &Dir,
+    chosen: &[&ChangedPath],
+) -> Result<(), Error> {
+    let in_source = Tree::Plain(source);
+    let in_stage = match mask {
+        None => Tree::Plain(stage),
+        Some(mask) => Tree::Layers([stage, mask, source]),
+    };
     let mut paths = Vec::new();
     for entry in chosen.iter().filter_map(|change| change.after.as_ref()) {
         if entry.kind() != FileKind::Symlink {
             continue;
         }
         let (directory, _) = split(entry.path_bytes());
-        let landing = |root| land(root, None, directory, entry.target_bytes());
+        let landing = |root: &Tree<'_>| land(root, None, directory, entry.target_bytes());
         // In the source, a link that was never staged may be on the way.
-        let leaves_source = matches!(landing(source), Ok(Landing::Outside));
-        if leaves_source || !matches!(landing(stage), Ok(Landing::Inside(_))) {
+        let leaves_source = matches!(landing(&in_source), Ok(Landing::Outside));
+        if leaves_source || !matches!(landing(&in_stage), Ok(Landing::Inside(_))) {
             paths.push(entry.path().to_owned());
         }
     }

@@ -19,8 +19,9 @@ use crate::git::GitBaseline;
 use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
+use crate::overlay::{OverlayLayers, OverlayStage};
 use crate::pack::{Pack, PackPosition};
-use crate::resolve::{Landing, land};
+use crate::resolve::{Landing, Tree, land};
 use crate::selection::Selection;
 use crate::source::SourceIdentity;
 use crate::stage::Stage;
@@ -37,11 +38,29 @@ pub struct PreparedWorkspace {
     pub(crate) is_staged: bool,
     pub(crate) source: SourceIdentity,
     pub(crate) stage: Stage,
-    pub(crate) baseline: Baseline,
+    pub(crate) baseline: Arc<Baseline>,
+    pub(crate) form: StageForm,
+    /// The layers, where the stage is an overlay.
+    pub(crate) overlay: Option<OverlayStage>,
     pub(crate) left_out: LeftOutList,
     pub(crate) hidden: Vec<u64>,
     pub(crate) git: GitBaseline,
     pub(crate) limits: StageLimits,
+}
+
+/// The form of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StageForm {
+    /// The source itself.
+    InPlace,
+    /// A copy of the source as it was at the start.
+    Copy {
+        /// Why it is not an overlay, where one was asked for.
+        reason: Option<String>,
+    },
+    /// The source under a layer that takes the changes; what the user saves meanwhile is seen.
+    Overlay,
 }
 
 /// The content of a workspace at the start, bytes included.
@@ -91,6 +110,18 @@ impl PreparedWorkspace {
         self.is_staged
     }
 
+    /// The form of the workspace.
+    #[must_use]
+    pub fn form(&self) -> &StageForm {
+        &self.form
+    }
+
+    /// The layers that the sandbox mounts at [`Self::root`], where the stage is an overlay.
+    #[must_use]
+    pub fn layers(&self) -> Option<&OverlayLayers> {
+        self.overlay.as_ref().map(|overlay| &overlay.layers)
+    }
+
     /// The content of the workspace at the start.
     #[must_use]
     pub fn baseline(&self) -> &Manifest {
@@ -129,7 +160,11 @@ impl PreparedWorkspace {
         if path.is_empty() || path.contains('\0') {
             return Err(unresolvable("it is empty or contains NUL"));
         }
-        match land(&self.root_dir, Some(&self.root), b"", path.as_bytes()) {
+        let tree = match &self.overlay {
+            None => Tree::Plain(&self.root_dir),
+            Some(overlay) => Tree::Layers([&self.root_dir, &overlay.mask, &overlay.source]),
+        };
+        match land(&tree, Some(&self.root), b"", path.as_bytes()) {
             Ok(Landing::Inside(bytes)) => Ok(path_of(&bytes).to_owned()),
             Ok(Landing::Outside) => Err(Error::LeavesRoot {
                 path: path.to_owned(),
@@ -146,6 +181,7 @@ impl PreparedWorkspace {
     /// is larger than `max_bytes`.
     pub fn read(&self, approved: &ApprovedRead, max_bytes: u64) -> Result<Vec<u8>, Error> {
         let path = approved.path();
+        self.check_plain("read", path)?;
         let failed = |error| match error {
             Errno::NOTSUP => Error::NotAFile {
                 path: path.to_owned(),
@@ -165,6 +201,7 @@ impl PreparedWorkspace {
     /// path is repository metadata or the state directory.
     pub fn write(&self, approved: &ApprovedWrite, bytes: &[u8]) -> Result<WriteKind, Error> {
         let path = approved.path();
+        self.check_plain("write", path)?;
         let mut components = bytes_of(path).split(|&byte| byte == b'/');
         let is_protected =
             |component: &[u8]| component == STATE || component.eq_ignore_ascii_case(REPOSITORY);
@@ -211,6 +248,7 @@ impl PreparedWorkspace {
     /// # Errors
     /// Fails where the workspace cannot be read.
     pub fn list(&self) -> Result<Vec<PathBuf>, Error> {
+        self.check_plain("list", Path::new("."))?;
         let mut files = Vec::new();
         let mut pending = vec![Vec::new()];
         while let Some(directory) = pending.pop() {
@@ -276,9 +314,15 @@ impl PreparedWorkspace {
                 .select(baseline.selection.clone())
                 .skip(self.stage.stages_id()?)
         };
+        if let Some(overlay) = &self.overlay {
+            let pack = self.stage.create_pack(0)?;
+            let compared = overlay.compare(walker, baseline, limits, pack)?;
+            return Collector::new(&self.root_dir, Arc::new(compared.before))
+                .collect(compared.after, compared.notes);
+        }
         let walked = walker.verify(Budget::new(limits, 0, Arc::default()))?;
         let after = Manifest::new(walked.entries.into_iter().map(|(entry, _)| entry).collect());
-        Collector::new(&self.root_dir, baseline).collect(after)
+        Collector::new(&self.root_dir, Arc::clone(baseline)).collect(after, Vec::new())
     }
 
     /// The change set of the run, and the images that its application may need. Both are for the
@@ -289,8 +333,8 @@ impl PreparedWorkspace {
     /// where a change set cannot name all changes.
     pub fn change_set(&self, changes: &Changes) -> Result<(ChangeSet, Vec<BeforeImage>), Error> {
         let source = self.source.clone();
-        let mut set = ChangeSet::new(self.is_staged, source, &self.baseline, changes)?;
-        let images = set.take_images(&self.baseline)?;
+        let mut set = ChangeSet::new(self.is_staged, source, changes)?;
+        let images = set.take_images(&changes.before)?;
         Ok((set, images))
     }
 
@@ -312,6 +356,17 @@ impl PreparedWorkspace {
     pub fn keep(self) -> Result<PathBuf, Error> {
         self.stage.flush()?;
         Ok(self.root)
+    }
+
+    /// Refuses what needs the tree as the agent sees it.
+    fn check_plain(&self, action: &'static str, path: &Path) -> Result<(), Error> {
+        match self.overlay {
+            None => Ok(()),
+            Some(_) => Err(Error::OnlyInSandbox {
+                action,
+                path: path.to_owned(),
+            }),
+        }
     }
 
     /// Makes sure that the root still has its name, so that a later process finds the tree that is

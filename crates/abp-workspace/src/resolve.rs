@@ -7,6 +7,7 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, Result};
 
 use crate::dir::Dir;
+use crate::layers::{Opacity, is_whiteout_stat, opacity};
 
 /// As many links as Linux follows.
 const MAX_LINKS: usize = 40;
@@ -22,11 +23,85 @@ pub(crate) enum Landing {
     Nowhere(&'static str),
 }
 
+/// The tree that is looked at.
+pub(crate) enum Tree<'a> {
+    /// One directory.
+    Plain(&'a Dir),
+    /// Layers of an overlay, the top one first.
+    Layers([&'a Dir; 3]),
+}
+
+/// The finding at one name.
+enum Look {
+    Missing,
+    /// A component above it is no directory.
+    NoDirectory,
+    Link(Vec<u8>),
+    Other,
+}
+
+impl Tree<'_> {
+    fn look(&self, directory: &[u8], name: &[u8]) -> Result<Look> {
+        match self {
+            Self::Plain(root) => {
+                let dir = match root.open_dir(directory) {
+                    Err(Errno::NOENT) => return Ok(Look::Missing),
+                    Err(Errno::NOTDIR) => return Ok(Look::NoDirectory),
+                    opened => opened?,
+                };
+                look_at(&dir, name)
+            }
+            Self::Layers(layers) => look_in_layers(layers, directory, name),
+        }
+    }
+}
+
+fn look_at(dir: &Dir, name: &[u8]) -> Result<Look> {
+    Ok(match dir.stat_if_exists(name)? {
+        None => Look::Missing,
+        Some(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
+            Look::Link(dir.read_link(name)?)
+        }
+        Some(_) => Look::Other,
+    })
+}
+
+/// The first layer that has the name, a whiteout for it or an opaque directory above it decides.
+fn look_in_layers(layers: &[&Dir], directory: &[u8], name: &[u8]) -> Result<Look> {
+    'layers: for layer in layers {
+        let mut dir = layer.open_dir(b".")?;
+        let mut is_last = false;
+        for component in components(directory) {
+            let Some(stat) = dir.stat_if_exists(component)? else {
+                if is_last {
+                    return Ok(Look::Missing);
+                }
+                continue 'layers;
+            };
+            if is_whiteout_stat(&stat) {
+                return Ok(Look::Missing);
+            }
+            dir = match dir.open_dir(component) {
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Look::NoDirectory),
+                opened => opened?,
+            };
+            is_last |= opacity(&dir) == Opacity::Opaque;
+        }
+        match dir.stat_if_exists(name)? {
+            Some(stat) if is_whiteout_stat(&stat) => return Ok(Look::Missing),
+            Some(_) => return look_at(&dir, name),
+            None if is_last => return Ok(Look::Missing),
+            None => {}
+        }
+    }
+    Ok(Look::Missing)
+}
+
 /// Follows `path` from the directory `start` beneath `root`.
 ///
 /// Absolute paths are outside, save those beneath `root_path`, where one is given.
 pub(crate) fn land(
-    root: &Dir,
+    root: &Tree<'_>,
     root_path: Option<&Path>,
     start: &[u8],
     path: &[u8],
@@ -53,30 +128,24 @@ pub(crate) fn land(
             walk.at.push(component);
             continue;
         }
-        let dir = match root.open_dir(&walk.directory()) {
-            Err(Errno::NOENT) => {
-                walk.missing = 1;
-                walk.at.push(component);
-                continue;
-            }
-            Err(Errno::NOTDIR) => return Ok(Landing::Nowhere("a component is not a directory")),
-            opened => opened?,
-        };
-        match dir.stat_if_exists(&component)? {
-            None => {
+        match root.look(&walk.directory(), &component)? {
+            Look::Missing => {
                 walk.missing = 1;
                 walk.at.push(component);
             }
-            Some(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
+            Look::NoDirectory => {
+                return Ok(Landing::Nowhere("a component is not a directory"));
+            }
+            Look::Link(target) => {
                 links += 1;
                 if links > MAX_LINKS {
                     return Ok(Landing::Nowhere("its links lead in a circle"));
                 }
-                if !walk.add(&dir.read_link(&component)?, root_path) {
+                if !walk.add(&target, root_path) {
                     return Ok(Landing::Outside);
                 }
             }
-            Some(_) => walk.at.push(component),
+            Look::Other => walk.at.push(component),
         }
     }
     Ok(Landing::Inside(walk.at.join(&b'/')))

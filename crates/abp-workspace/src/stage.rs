@@ -4,7 +4,7 @@
 //! of the run can reach and which end with it. A process that uses a stage holds a lock on its
 //! directory, which goes with the handle in whatever way the process ends.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,10 @@ use crate::trash::throw_away;
 
 /// The agent's tree.
 pub(crate) const TREE: &str = "tree";
+/// The layer of an overlay that hides names of the source.
+pub(crate) const MASK: &str = "mask";
+/// The kernel's own directory of an overlay.
+pub(crate) const WORK: &str = "work";
 
 /// A lock is tried this often: another process may only be looking whether the stage is in use, or
 /// a child that is being started may hold a copy of a handle that was closed here.
@@ -164,22 +168,29 @@ impl Stage {
     }
 
     pub(crate) fn create_tree(&self) -> Result<Dir, Error> {
-        let tree = self.dir.create_dir(TREE.as_bytes(), 0o700);
-        tree.map_err(|error| self.failed(error))
+        self.create_dir(TREE)
+    }
+
+    /// Creates a directory beside the agent's tree.
+    pub(crate) fn create_dir(&self, name: &str) -> Result<Dir, Error> {
+        let made = self.dir.create_dir(name.as_bytes(), 0o700);
+        made.map_err(|error| self.failed(error))
     }
 
     /// Creates a pack without a name: an agent cannot open it, and it ends with the process.
     pub(crate) fn create_pack(&self, number: u64) -> Result<PackWriter, Error> {
-        let name = format!("baseline-{number}.pack");
+        let file = self.create_nameless(&format!("baseline-{number}.pack"))?;
+        Ok(PackWriter::new(number, file))
+    }
+
+    /// Creates a file and takes its name away.
+    pub(crate) fn create_nameless(&self, name: &str) -> Result<File, Error> {
         let created = self.dir.create_file(name.as_bytes(), 0o600);
         let nameless = created.and_then(|file| {
             self.dir.remove_file(name.as_bytes())?;
             Ok(file)
         });
-        Ok(PackWriter::new(
-            number,
-            nameless.map_err(|error| self.failed(error))?,
-        ))
+        nameless.map_err(|error| self.failed(error))
     }
 
     /// Flushes the stage, which survives a loss of power from then on.
@@ -205,6 +216,12 @@ impl Stage {
             path: self.path.clone(),
             source: error.into(),
         })
+    }
+
+    /// Empties the stage, to be filled in another way.
+    pub(crate) fn empty(&self) -> Result<(), Error> {
+        let emptied = clear(&self.dir, None);
+        emptied.map(drop).map_err(|error| self.failed(error))
     }
 
     /// Moves the stage to the trash in one step, so that half of it never passes for a result.

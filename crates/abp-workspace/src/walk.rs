@@ -22,11 +22,12 @@ use crate::crew::{
     is_refused_name, refused_name, too_large,
 };
 use crate::dir::{Dir, FileId, Named, path_of};
+use crate::layers::{self, FileStamp, Opacity};
 use crate::limits::{Budget, Exceeded};
 use crate::manifest::{Entry, SpecialKind};
 use crate::pack::PackWriter;
 use crate::prepared::split;
-use crate::resolve::{Landing, land};
+use crate::resolve::{Landing, Tree, land};
 use crate::selection::{Fate, Selection, push_component};
 use crate::walked::Walked;
 
@@ -59,6 +60,8 @@ pub(crate) struct Walker<'a> {
     skip: Option<FileId>,
     /// Paths that are not copied, whatever is selected.
     hidden: Option<GlobList>,
+    /// Whether the tree is the top layer of an overlay, with the kernel's marks in it.
+    is_upper: bool,
 }
 
 impl<'a> Walker<'a> {
@@ -70,7 +73,14 @@ impl<'a> Walker<'a> {
             selection: None,
             skip: None,
             hidden: None,
+            is_upper: false,
         }
+    }
+
+    /// Reads the marks of an overlay's top layer.
+    pub(crate) fn of_upper_layer(mut self) -> Self {
+        self.is_upper = true;
+        self
     }
 
     /// Leaves out every path that matches.
@@ -135,6 +145,16 @@ impl<'a> Walker<'a> {
         Walked::new(described, read, copy)
     }
 
+    /// Records the names of a source, with the stamps that tell later whether a file was changed. No
+    /// content is read.
+    pub(crate) fn survey(self, purpose: Purpose, budget: Budget) -> Result<Walked, Error> {
+        let shared = Shared::new(purpose, budget);
+        let reader = Box::new(FileReader::new(&shared, None));
+        let (described, read) = Descent::new(self, &shared, FileReaders::Own(reader)).run(None);
+        shared.into_result()?;
+        Walked::new(described, read, None)
+    }
+
     /// Records the content of a workspace now. One thread does it all: which files exceed a budget
     /// depends on their order.
     pub(crate) fn verify(self, budget: Budget) -> Result<Walked, Error> {
@@ -156,6 +176,8 @@ struct Descent<'a> {
     found: Findings,
     /// For each hidden pattern, the names it left out.
     hidden: Vec<u64>,
+    /// The file system of the root, for an overlay.
+    device: u64,
 }
 
 /// The rules of a walk, with what it met of them.
@@ -180,6 +202,8 @@ struct Here {
     depth: u32,
     /// Files that were met and not handed on yet.
     files: Vec<(u64, Vec<u8>)>,
+    /// Whether files of this directory of a top layer may be marks.
+    has_marked_files: bool,
 }
 
 impl<'a> Descent<'a> {
@@ -195,6 +219,7 @@ impl<'a> Descent<'a> {
             place: 0,
             found: Findings::default(),
             hidden: vec![0; patterns],
+            device: 0,
         }
     }
 
@@ -221,6 +246,12 @@ impl<'a> Descent<'a> {
             opened.map_err(|error| failed("open", b".", error))
         };
         let here = Here::new(again(self.walker.root)?, copy.map(again).transpose()?, 0);
+        if self.shared.purpose == Purpose::Survey {
+            let stat = here.dir.stat_self();
+            let stat = stat.map_err(|error| failed("read", b".", error))?;
+            self.device = stat.st_dev;
+            layers::check_directory(&here.dir, &stat, b".", stat.st_dev)?;
+        }
         self.directory(here, &mut Vec::new())
     }
 
@@ -250,8 +281,13 @@ impl<'a> Descent<'a> {
     }
 
     fn visit(&mut self, here: &mut Here, entry: Named, path: &mut Vec<u8>) -> Result<(), Error> {
+        if self.walker.is_upper && here.is_whiteout(&entry) {
+            self.found.layers.whiteouts.push(path.clone());
+            return Ok(());
+        }
+        let is_staging = self.shared.purpose.is_staging();
         if entry.name == REPOSITORY {
-            if here.copy.is_some() {
+            if is_staging {
                 self.leave(path, "repository metadata is never staged");
             } else if here.depth > 0 || !self.walker.skip_repository {
                 self.found.special(path, SpecialKind::Repository);
@@ -260,7 +296,7 @@ impl<'a> Descent<'a> {
         }
         if entry.name == STATE {
             let is_own = here.depth == 0 && self.walker.state_dir == StateDir::Own;
-            if here.copy.is_some() {
+            if is_staging {
                 self.leave(path, "state of the backplane is never staged");
             } else if !is_own {
                 self.found.special(path, SpecialKind::State);
@@ -275,6 +311,7 @@ impl<'a> Descent<'a> {
             }
             let reason = format!("hidden by the deny_read pattern {:?}", found.pattern);
             self.leave(path, reason);
+            self.found.layers.hidden.push(path.clone());
             return Ok(());
         }
         let fate = match &self.walker.selection {
@@ -290,6 +327,9 @@ impl<'a> Descent<'a> {
         taken.map_err(|exceeded| too_large(exceeded, path))?;
         match entry.file_type {
             FileType::Directory => self.subdirectory(here, &entry.name, path),
+            FileType::RegularFile if is_surveyed(self.shared.purpose) => {
+                self.survey_file(here, &entry.name, path)
+            }
             FileType::RegularFile => {
                 here.files.push((self.place, entry.name));
                 if here.files.len() == BATCH_FILES {
@@ -299,7 +339,7 @@ impl<'a> Descent<'a> {
             }
             FileType::Symlink => self.link(here, &entry.name, path),
             _ => {
-                if here.copy.is_some() {
+                if is_staging {
                     self.leave(path, "is a FIFO, socket or device");
                 } else {
                     self.found.special(path, SpecialKind::Device);
@@ -335,6 +375,13 @@ impl<'a> Descent<'a> {
             self.leave(path, "holds the stages");
             return Ok(());
         }
+        if self.shared.purpose == Purpose::Survey {
+            layers::check_directory(&child, &stat, path, self.device)?;
+            if stat.st_mode & 0o7000 != 0 {
+                self.found.layers.dressed.push(path.clone());
+            }
+        }
+        let has_marked_files = self.walker.is_upper && self.read_opacity(&child, path);
         let (child_copy, mode) = match &here.copy {
             Some(copy) => {
                 // Widened to the source's mode when its content is complete.
@@ -347,16 +394,61 @@ impl<'a> Descent<'a> {
                 };
                 (Some(made), stat.st_mode & 0o777)
             }
+            None if self.shared.purpose.is_staging() => (None, stat.st_mode & 0o777),
             None => (None, stat.st_mode),
         };
         let entry = Entry::directory(path, mode);
         self.found.entries.push((entry, None));
-        self.directory(Here::new(child, child_copy, depth), path)
+        let mut next = Here::new(child, child_copy, depth);
+        next.has_marked_files = has_marked_files;
+        self.directory(next, path)
+    }
+
+    /// Records a file of a source by its stamp.
+    fn survey_file(&mut self, here: &Here, name: &[u8], path: &[u8]) -> Result<(), Error> {
+        let stat = match here.dir.stat_if_exists(name) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let purpose = self.shared.purpose;
+                return self.found.unreadable(purpose, self.place, path, error);
+            }
+        };
+        if !layers::is_readable(&stat) {
+            self.leave(path, "cannot be read");
+            return Ok(());
+        }
+        if self.shared.purpose == Purpose::Survey {
+            layers::check_file(&stat, path)?;
+        }
+        self.found.notes.look_at_name(&stat, self.place, path);
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        let taken = self.shared.budget.take_bytes(size);
+        taken.map_err(|exceeded| too_large(exceeded, path))?;
+        let entry = Entry::file(path, stat.st_mode & 0o777, size, [0; 32]);
+        self.found.entries.push((entry, None));
+        let stamp = FileStamp::of(&stat);
+        self.found.layers.stamps.insert(path.to_vec(), stamp);
+        self.shared.budget.file_done();
+        Ok(())
+    }
+
+    /// Notes a directory of the top layer that hides the one below it; true where the marks of removed
+    /// names are attributes of files.
+    fn read_opacity(&mut self, dir: &Dir, path: &[u8]) -> bool {
+        match layers::opacity(dir) {
+            Opacity::Opaque => {
+                self.found.layers.opaque.push(path.to_vec());
+                false
+            }
+            Opacity::MarkedFiles => true,
+            Opacity::Merged => false,
+        }
     }
 
     fn too_deep(&mut self, path: &[u8], max_depth: u32) -> Result<(), Error> {
         match self.shared.purpose {
-            Purpose::Copy | Purpose::Baseline => {
+            Purpose::Copy | Purpose::Baseline | Purpose::Survey | Purpose::SurveyAgain => {
                 let exceeded = Exceeded {
                     limit: "the depth",
                     max: max_depth.into(),
@@ -378,9 +470,9 @@ impl<'a> Descent<'a> {
                 return self.found.unreadable(purpose, self.place, path, error);
             }
         };
-        if let Some(copy) = &here.copy {
+        if self.shared.purpose.is_staging() {
             let parent = path.get(..path.len() - name.len()).unwrap_or_default();
-            let reason = match land(self.walker.root, None, parent, &target) {
+            let reason = match land(&Tree::Plain(self.walker.root), None, parent, &target) {
                 Ok(Landing::Inside(_)) => None,
                 Ok(Landing::Outside) => {
                     Some("is a link that leads out of the workspace".to_owned())
@@ -393,6 +485,8 @@ impl<'a> Descent<'a> {
                 self.leave(path, reason);
                 return Ok(());
             }
+        }
+        if let Some(copy) = &here.copy {
             match copy.create_link(&target, name) {
                 Err(error) if is_refused_name(error) => {
                     self.leave(path, refused_name(error));
@@ -409,7 +503,10 @@ impl<'a> Descent<'a> {
     /// A directory whose names cannot be read counts as empty in a stage, and as unreadable elsewhere.
     fn unlisted(&mut self, path: &[u8], error: Errno) -> Result<(), Error> {
         match self.shared.purpose {
-            Purpose::Copy => self.leave(path, format!("its content cannot be listed: {error}")),
+            Purpose::Copy | Purpose::SurveyAgain => {
+                self.leave(path, format!("its content cannot be listed: {error}"));
+            }
+            Purpose::Survey => return Err(layers::unsuited(path, "cannot be listed")),
             Purpose::Baseline | Purpose::Verification => {
                 self.found.replace_by_special(path, SpecialKind::Unreadable);
             }
@@ -418,6 +515,9 @@ impl<'a> Descent<'a> {
     }
 
     fn leave(&mut self, path: &[u8], reason: impl Into<String>) {
+        if is_surveyed(self.shared.purpose) {
+            self.found.layers.masked.push(path.to_vec());
+        }
         self.found.left_out.add(self.place, path, reason);
     }
 
@@ -440,13 +540,29 @@ impl<'a> Descent<'a> {
     }
 }
 
+const fn is_surveyed(purpose: Purpose) -> bool {
+    matches!(purpose, Purpose::Survey | Purpose::SurveyAgain)
+}
+
 impl Here {
+    /// Whether a name of a top layer stands for one that was removed.
+    fn is_whiteout(&self, entry: &Named) -> bool {
+        match entry.file_type {
+            FileType::CharacterDevice => layers::is_whiteout(&self.dir, &entry.name),
+            FileType::RegularFile => {
+                self.has_marked_files && layers::is_marked_whiteout(&self.dir, &entry.name)
+            }
+            _ => false,
+        }
+    }
+
     fn new(dir: Dir, copy: Option<Dir>, depth: u32) -> Self {
         Self {
             dir: Arc::new(dir),
             copy: copy.map(Arc::new),
             depth,
             files: Vec::new(),
+            has_marked_files: false,
         }
     }
 }

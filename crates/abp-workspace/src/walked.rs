@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::Error;
 use crate::crew::{ReaderResult, failed};
 use crate::dir::Dir;
+use crate::layers::LayerFindings;
 use crate::left_out::{LeftOutList, Omissions};
 use crate::manifest::{Entry, FileKind};
 use crate::notes::Notes;
@@ -24,6 +25,7 @@ pub(crate) struct Walked {
     pub(crate) packs: Vec<PackWriter>,
     /// For each hidden pattern, the names it left out.
     pub(crate) hidden: Vec<u64>,
+    pub(crate) layers: LayerFindings,
 }
 
 impl Walked {
@@ -35,10 +37,12 @@ impl Walked {
     ) -> Result<Self, Error> {
         let (mut entries, mut left_out, mut packs) = (Vec::new(), Vec::new(), Vec::new());
         let mut notes = Notes::default();
+        let mut layers = LayerFindings::default();
         for (found, pack) in read {
             entries.extend(found.entries);
             left_out.push(found.left_out);
             notes.absorb(found.notes);
+            layers.absorb(found.layers);
             packs.extend(pack);
         }
         entries.sort_unstable_by(|(left, _), (right, _)| left.path_bytes().cmp(right.path_bytes()));
@@ -52,6 +56,7 @@ impl Walked {
             selection: rules.selection,
             packs,
             hidden: rules.hidden,
+            layers,
         };
         if walked
             .selection

@@ -27,3 +27,4 @@ pub use frame::{
     decode,
 };
 pub use run::{BatchItem, CancelToken, EventBatch, RawRun, RunReport};
+pub use stderr::Stderr;

@@ -18,7 +18,7 @@ const MASK: &str = "[redacted]";
 
 /// The end of what a sidecar wrote to its standard error.
 #[derive(Debug)]
-pub(crate) struct Stderr {
+pub struct Stderr {
     kept: Arc<Mutex<VecDeque<u8>>>,
     secrets: Secrets,
     reader: JoinHandle<()>,
@@ -28,7 +28,8 @@ pub(crate) struct Stderr {
 type Secrets = Arc<Mutex<Vec<Vec<u8>>>>;
 
 impl Stderr {
-    pub(crate) fn read(stream: impl AsyncRead + Unpin + Send + 'static, hidden: &[String]) -> Self {
+    /// Reads a stream to its end. What is in `hidden` is neither kept nor logged.
+    pub fn read(stream: impl AsyncRead + Unpin + Send + 'static, hidden: &[String]) -> Self {
         let kept = Arc::new(Mutex::new(VecDeque::new()));
         let secrets = Secrets::default();
         for secret in hidden {
@@ -43,12 +44,12 @@ impl Stderr {
     }
 
     /// Neither keeps nor logs this from now on.
-    pub(crate) fn hide(&self, secret: &str) {
+    pub fn hide(&self, secret: &str) {
         add_secret(&self.secrets, secret);
     }
 
     /// The end of it, once the process ended.
-    pub(crate) async fn tail(&mut self) -> String {
+    pub async fn tail(&mut self) -> String {
         // Every process that holds it open has been killed; the rest of the pipe is read quickly.
         drop(tokio::time::timeout(REST, &mut self.reader).await);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use abp_core::ir::{IrDelta, IrResponse};
+use abp_core::ir::{IrDelta, IrFinishReason, IrResponse};
 use abp_dialect::sse::{SseDecoder, SseEvent, SseLimits};
 use abp_dialect::{Dialect, Exchange, Lowering, Reader, TargetProfile};
 use abp_json::{Limits, Tape};
@@ -52,14 +52,23 @@ fn examine(bytes: &[u8], from: Dialect, to: Dialect) -> Result<Verdict, String> 
             entry.reason.as_deref().unwrap_or_default()
         )));
     }
-    let whole = accumulate(from, &events)?;
-    let pieces = accumulate(to, &written)?;
+    let (whole, broken_off) = accumulate(from, &events)?;
+    let (pieces, _) = accumulate(to, &written)?;
     let difference = match (whole, pieces) {
+        (Ok(_), Ok(_)) if from != to && broken_off => {
+            Some("an answer that broke off became a finished one".to_owned())
+        }
         (Ok(whole), Ok(pieces)) => {
-            let whole = rewritten(&whole, to)?;
+            // Its own dialect tells it as it was told.
+            let whole = if from == to {
+                whole
+            } else {
+                rewritten(&whole, to)?
+            };
             Essence::of(&whole).difference(&Essence::of(&pieces))
         }
         (Err(_), Err(_)) => None,
+        (Ok(_), Err(_)) if broken_off => None,
         (Ok(_), Err(error)) => Some(format!(
             "an answer became the error {:?}",
             error.message.value
@@ -103,8 +112,8 @@ pub(super) fn events(bytes: &[u8], piece: usize) -> Result<Vec<Event>, String> {
 
 type Answer = Result<IrResponse, Box<abp_core::ir::IrError>>;
 
-/// The answer that a stream adds up to.
-fn accumulate(dialect: Dialect, events: &[Event]) -> Result<Answer, String> {
+/// The answer that a stream adds up to, and whether the stream ended before it.
+fn accumulate(dialect: Dialect, events: &[Event]) -> Result<(Answer, bool), String> {
     let codec = codec(dialect).ok_or_else(|| format!("{dialect} has no codec"))?;
     let mut decoder = codec.stream_decoder();
     let mut sum = Accumulator::default();
@@ -112,10 +121,11 @@ fn accumulate(dialect: Dialect, events: &[Event]) -> Result<Answer, String> {
     for (name, data) in events {
         if data.trim() == "[DONE]" {
             decoder.terminator(&mut deltas);
+            deltas.drain(..).for_each(|delta| sum.push(&delta));
             continue;
         }
         let tape = Tape::parse_str(data, &Limits::default()).map_err(|error| error.to_string())?;
-        let reader = Reader::new(&tape);
+        let reader = Reader::lenient(&tape);
         decoder
             .event(name.as_deref(), reader.root(), &mut deltas)
             .map_err(|error| error.to_string())?;
@@ -127,7 +137,13 @@ fn accumulate(dialect: Dialect, events: &[Event]) -> Result<Answer, String> {
     for delta in &deltas {
         sum.push(delta);
     }
-    Ok(sum.finish())
+    Ok((sum.finish(), deltas.iter().any(breaks_off)))
+}
+
+/// Whether a decoder closes what its source left open.
+fn breaks_off(delta: &IrDelta) -> bool {
+    matches!(delta, IrDelta::Finish { finish, .. }
+        if finish.reason == IrFinishReason::Incomplete && finish.native.is_none())
 }
 
 /// The answer as the target would have given it in one piece.

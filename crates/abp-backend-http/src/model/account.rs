@@ -41,6 +41,7 @@ impl Account {
             request_sha256: hex(&Sha256::digest(request)),
             response_sha256: None,
             status: None,
+            fidelity: None,
         });
     }
 

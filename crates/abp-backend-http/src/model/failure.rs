@@ -38,7 +38,12 @@ pub(super) fn of_reply(
     }
     let wait = retry_after(headers, SystemTime::now());
     let told = read(dialect, body, Some(status));
-    failure(kind_of(status), told.as_ref(), Some(status), wait)
+    failure(
+        IrErrorKind::of_status(status.as_u16()),
+        told.as_ref(),
+        Some(status),
+        wait,
+    )
 }
 
 /// The error that a stream, or an answer of status 200, tells of.
@@ -113,22 +118,6 @@ fn mentions(error: &IrError, words: &[&str]) -> bool {
         .into_iter()
         .flatten()
         .any(|text| words.iter().any(|word| text.contains(word)))
-}
-
-fn kind_of(status: StatusCode) -> IrErrorKind {
-    match status.as_u16() {
-        401 => IrErrorKind::Authentication,
-        402 => IrErrorKind::Billing,
-        403 => IrErrorKind::Permission,
-        404 => IrErrorKind::NotFound,
-        408 | 504 => IrErrorKind::Timeout,
-        409 => IrErrorKind::Conflict,
-        413 => IrErrorKind::TooLarge,
-        429 => IrErrorKind::RateLimit,
-        503 | 529 => IrErrorKind::Overloaded,
-        400..500 => IrErrorKind::InvalidRequest,
-        _ => IrErrorKind::Server,
-    }
 }
 
 fn shortened(message: &str) -> &str {

@@ -133,6 +133,8 @@ pub(crate) fn spec(policy: PolicyEngine) -> OpenSpec {
         policy,
         hidden: Vec::new(),
         source: None,
+        budget: None,
+        session: None,
     }
 }
 
@@ -159,7 +161,9 @@ pub(crate) async fn run_with_files(
                 }
                 reply.send(Ok(())).unwrap();
             }
-            HostRequest::Tool { invocation, reply } => {
+            HostRequest::Tool {
+                invocation, reply, ..
+            } => {
                 let ToolInvocation::ReadFile { path } = invocation else {
                     panic!("a model's session asks for {invocation:?}");
                 };

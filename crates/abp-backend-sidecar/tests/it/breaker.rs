@@ -19,6 +19,8 @@ async fn open(backend: &SidecarBackend, workspace: &std::path::Path) -> AbpError
         policy: PolicyEngine::new(&PolicyProfile::default()).unwrap(),
         hidden: Vec::new(),
         source: None,
+        budget: None,
+        session: None,
     };
     match backend.open(spec).await {
         Ok(_) => panic!("a program that is not there was started"),

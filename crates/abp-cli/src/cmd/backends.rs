@@ -99,6 +99,8 @@ impl Row {
             policy: PolicyEngine::default(),
             hidden: hidden.to_vec(),
             source: None,
+            budget: None,
+            session: None,
         };
         self.probe = Some(match backend.open(spec).await {
             Ok(session) => {

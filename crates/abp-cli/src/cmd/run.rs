@@ -88,7 +88,9 @@ pub(crate) fn run(
             Submitted::Started(handle) => follow(handle, audience, questions, args, output).await?,
             Submitted::Existing(run_id) => recall(plane, run_id, args, output).await?,
         };
-        conclude(plane, &receipt, args, output).await
+        let status = conclude(plane, &receipt, args, output).await;
+        plane.close().await;
+        status
     })
 }
 

@@ -93,6 +93,8 @@ fn ask(
         search_path: &search_path,
         workspace: &workspace,
         hidden: &own,
+        home: None,
+        installation: &[],
     };
     let sandbox = settings.plan(&confined, &policy)?;
     Ok(PlannedSandbox {

@@ -156,9 +156,9 @@ fn read_tool_choice(choice: Item<'_>) -> Result<IrToolChoice, DialectError> {
         },
         Kind::Object => match choice.tag_of("type").unwrap_or_default().as_ref() {
             "function" | "custom" => Some(IrToolChoiceMode::Named {
-                name: choice.need("name")?.text()?,
+                name: named(choice).need("name")?.text()?,
             }),
-            "allowed_tools" => read_allowed(choice),
+            "allowed_tools" => read_allowed(choice.some("allowed_tools").unwrap_or(choice)),
             _ => None,
         },
         _ => return Err(choice.wrong("a string or an object")),
@@ -171,12 +171,18 @@ fn read_tool_choice(choice: Item<'_>) -> Result<IrToolChoice, DialectError> {
     })
 }
 
+/// The object that holds the name of a tool: the vendor's other API writes one around it.
+fn named(choice: Item<'_>) -> Item<'_> {
+    let inner = choice.some("function").or_else(|| choice.some("custom"));
+    inner.unwrap_or(choice)
+}
+
 /// A choice among tools, where all of them have names.
 fn read_allowed(choice: Item<'_>) -> Option<IrToolChoiceMode> {
     let named = |tool: Item<'_>| {
         let kind = tool.tag_of("type")?;
         let is_named = matches!(kind.as_ref(), "function" | "custom");
-        is_named.then(|| tool.get("name")?.text().ok())?
+        is_named.then(|| self::named(tool).get("name")?.text().ok())?
     };
     let names = choice
         .some("tools")?

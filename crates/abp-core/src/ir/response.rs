@@ -153,3 +153,24 @@ pub enum IrErrorKind {
     /// Anything else.
     Other,
 }
+
+impl IrErrorKind {
+    /// What an HTTP status says of an error, where no word of its vendor says more.
+    #[must_use]
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            401 => Self::Authentication,
+            402 => Self::Billing,
+            403 => Self::Permission,
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            413 => Self::TooLarge,
+            429 => Self::RateLimit,
+            503 | 529 => Self::Overloaded,
+            408 | 504 => Self::Timeout,
+            400..=499 => Self::InvalidRequest,
+            500..=599 => Self::Server,
+            _ => Self::Other,
+        }
+    }
+}

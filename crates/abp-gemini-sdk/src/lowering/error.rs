@@ -4,7 +4,7 @@ use abp_core::ir::{IrError, IrErrorKind, Leaf};
 use abp_dialect::{Dialect, DialectError, How, Item, Lowering};
 use abp_json::Kind;
 
-use crate::wire::{Fields, error_kind, error_word, status_kind, vendor};
+use crate::wire::{Fields, error_kind, error_word, vendor};
 
 const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
@@ -43,7 +43,7 @@ pub(crate) fn read_error(root: Item<'_>, status: Option<u16>) -> Result<IrError,
 
 fn new(message: Leaf<String>, status: Option<u16>) -> IrError {
     IrError {
-        kind: status.map_or(IrErrorKind::Other, status_kind),
+        kind: status.map_or(IrErrorKind::Other, IrErrorKind::of_status),
         status,
         message,
         native: None,

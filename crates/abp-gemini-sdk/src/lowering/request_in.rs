@@ -1,5 +1,7 @@
 //! Reading a request.
 
+use std::borrow::Cow;
+
 use abp_core::ir::{
     IrConversation, IrReasoning, IrReasoningMode, IrResponseFormat, IrResponseFormatKind,
     IrSettings, IrStop, IrToolChoice, IrToolChoiceMode, IrToolDefinition, IrToolKind, Leaf,
@@ -9,7 +11,7 @@ use abp_dialect::{Dialect, DialectError, How, Item};
 
 use super::content_in::{read_content, read_instructions};
 use crate::schema;
-use crate::wire::{Fields, is_named, vendor};
+use crate::wire::{Fields, is_named, numbered, numbered_word, vendor};
 
 /// Reads a request for content, or for the number of its tokens, which has the same form.
 pub(crate) fn read_request(root: Item<'_>) -> Result<IrConversation, DialectError> {
@@ -121,7 +123,10 @@ fn read_tool_choice(
     let names = calling.repeated("allowedFunctionNames").map(Item::text);
     let mut names = names.collect::<Result<Vec<_>, _>>()?;
     let mode = calling.get("mode");
-    let word = mode.and_then(Item::tag);
+    let word = mode.and_then(|mode| {
+        let numbered = numbered_word(mode.view(), numbered::CALLING_MODE);
+        mode.tag().or(numbered.map(Cow::Borrowed))
+    });
     let mut origin = calling.item().origin();
     let choice = match (word.as_deref(), names.len()) {
         (Some("NONE"), _) => IrToolChoiceMode::None,

@@ -10,7 +10,7 @@ use abp_json::Kind;
 use super::content_in::{message, read_parts};
 use super::usage::read_usage;
 use crate::grounding::{self, Segment};
-use crate::wire::{Fields, finish_reason, vendor};
+use crate::wire::{Fields, finish_reason, numbered, vendor};
 
 /// The vendor field that stands for an answer which came as a list of pieces.
 pub(super) const PIECES: &str = "pieces";
@@ -99,7 +99,7 @@ fn nothing_said(reason: IrFinishReason, native: Option<Leaf<String>>) -> IrChoic
 
 /// Why a prompt got no answer at all.
 pub(crate) fn block_reason(feedback: Fields<'_>) -> Result<Option<IrFinish>, DialectError> {
-    let word = feedback.text("blockReason")?;
+    let word = feedback.word("blockReason", numbered::BLOCK_REASON)?;
     Ok(word.map(|word| IrFinish::new(IrFinishReason::ContentFilter, Some(word))))
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn read_finish(
     fields: Fields<'_>,
     known: Finish,
 ) -> Result<Option<IrFinish>, DialectError> {
-    let Some(word) = fields.text("finishReason")? else {
+    let Some(word) = fields.word("finishReason", numbered::FINISH_REASON)? else {
         return Ok(None);
     };
     let reason = match finish_reason(&word) {

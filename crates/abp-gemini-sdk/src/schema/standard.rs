@@ -1,8 +1,10 @@
 //! From the vendor's language to JSON Schema.
 
+use std::borrow::Cow;
+
 use abp_json::{Kind, View, Writer};
 
-use crate::wire::is_named;
+use crate::wire::{is_named, numbered, numbered_word};
 
 /// Keywords that the wire may spell in snake case.
 const KEYWORDS: [&str; 10] = [
@@ -44,6 +46,8 @@ impl Converter {
         for (key, value) in schema.entries() {
             let name = key.as_str_lossy().unwrap_or_default();
             let known = KEYWORDS.into_iter().find(|word| is_named(&name, word));
+            // Where a client's language reserves the word.
+            let known = known.or((name == "type_").then_some("type"));
             self.changed |= known.is_some_and(|word| word != name);
             self.keyword(known.unwrap_or(&name), value, nullable);
         }
@@ -85,18 +89,19 @@ impl Converter {
 
     /// Types are written in capitals; a value that may be absent has one more.
     fn types(&mut self, value: View<'_>, nullable: bool) {
-        let word = value.as_str().unwrap_or_default();
-        if word == "TYPE_UNSPECIFIED" {
+        let numbered = numbered_word(value, numbered::TYPE).map(Cow::Borrowed);
+        let word = value.as_str().or(numbered);
+        if word.as_deref() == Some("TYPE_UNSPECIFIED") {
             self.changed = true;
             return;
         }
         self.writer.key("type");
-        if value.kind() != Kind::String {
+        let Some(word) = word else {
             self.writer.raw(value.raw());
             return;
-        }
+        };
         let lower = word.to_ascii_lowercase();
-        self.changed |= lower != word;
+        self.changed |= value.kind() != Kind::String || lower != word;
         if nullable {
             self.writer.begin_array();
             self.writer.string(&lower);

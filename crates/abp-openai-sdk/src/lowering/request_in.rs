@@ -195,7 +195,8 @@ fn read_choice(choice: Item<'_>) -> Result<IrToolChoice, DialectError> {
                 Some(name) => IrToolChoiceMode::Named { name },
                 None => native(),
             },
-            Some("allowed_tools") => read_allowed(choice.need("allowed_tools")?)?,
+            // The vendor's other API writes the same choice without the inner object.
+            Some("allowed_tools") => read_allowed(choice.some("allowed_tools").unwrap_or(choice))?,
             Some(_) => native(),
         }
     };

@@ -39,6 +39,8 @@ struct Call {
     block: Option<u32>,
     /// Arguments that came before the name.
     early: String,
+    /// What came of the name while more of it may follow.
+    early_name: String,
 }
 
 impl Choice {
@@ -246,9 +248,18 @@ impl Choice {
     /// Ends every block.
     pub(super) fn close(&mut self, choice: u32, deltas: &mut Vec<IrDelta>) {
         self.hush(choice, deltas);
-        let mut calls: Vec<_> = self.calls.drain(..).filter_map(|call| call.block).collect();
-        calls.sort_unstable();
-        for block in calls {
+        let mut calls = std::mem::take(&mut self.calls);
+        calls.sort_by_key(|call| call.index);
+        for call in calls.iter_mut().filter(|call| call.block.is_none()) {
+            let name = std::mem::take(&mut call.early_name);
+            if !name.is_empty() {
+                self.begin_call(choice, call, None, name.into(), false, deltas);
+                call.append_early(choice, deltas);
+            }
+        }
+        let mut blocks: Vec<_> = calls.iter().filter_map(|call| call.block).collect();
+        blocks.sort_unstable();
+        for block in blocks {
             deltas.push(IrDelta::BlockStop { choice, block });
         }
     }
@@ -271,22 +282,29 @@ impl Choice {
             return Err(DialectError::too_many_open("calls"));
         }
         match (state.block, name) {
+            (None, Some(name)) if index.is_some() && has_no_arguments(body) => {
+                body.get("name").into_iter().for_each(Item::repeats);
+                frame(call, &["id"]);
+                state.add_to_name(&name);
+                state.id = state.id.or(id.map(|id| id.value));
+            }
             (None, Some(name)) => {
-                state.name = Some(name.value.clone());
-                let id = id.or(state.id.take().map(Leaf::from));
-                state.id = id.as_ref().map(|id| id.value.clone());
-                self.hush(choice, deltas);
-                let start = IrBlockStart::ToolUse {
-                    id,
-                    name,
-                    custom,
-                    item_id: None,
+                let name = if state.early_name.is_empty() {
+                    name
+                } else {
+                    body.get("name").into_iter().for_each(Item::repeats);
+                    state.add_to_name(&name);
+                    std::mem::take(&mut state.early_name).into()
                 };
-                state.block = Some(self.begin(choice, start, deltas));
+                self.begin_call(choice, &mut state, id, name, custom, deltas);
             }
             (None, None) => {
                 frame(call, &["id"]);
-                state.id = id.map(|id| id.value);
+                state.id = state.id.or(id.map(|id| id.value));
+                if !state.early_name.is_empty() {
+                    let name = std::mem::take(&mut state.early_name).into();
+                    self.begin_call(choice, &mut state, None, name, custom, deltas);
+                }
             }
             (Some(_), name) => {
                 let again = name.and_then(|_| body.get("name"));
@@ -305,6 +323,28 @@ impl Choice {
         }
         self.calls.push(state);
         Ok(())
+    }
+
+    fn begin_call(
+        &mut self,
+        choice: u32,
+        call: &mut Call,
+        id: Option<Leaf<String>>,
+        name: Leaf<String>,
+        custom: bool,
+        deltas: &mut Vec<IrDelta>,
+    ) {
+        call.name = Some(name.value.clone());
+        let id = id.or(call.id.take().map(Leaf::from));
+        call.id = id.as_ref().map(|id| id.value.clone());
+        self.hush(choice, deltas);
+        let start = IrBlockStart::ToolUse {
+            id,
+            name,
+            custom,
+            item_id: None,
+        };
+        call.block = Some(self.begin(choice, start, deltas));
     }
 
     /// The call that a piece belongs to, taken out of the list: by its number, else its id, else the
@@ -342,6 +382,25 @@ impl Choice {
 }
 
 impl Call {
+    /// Adds a piece of the name; a server that says the whole name again adds nothing.
+    fn add_to_name(&mut self, piece: &str) {
+        if self.early_name != piece {
+            self.early_name.push_str(piece);
+        }
+    }
+
+    /// Adds the arguments that came before the name.
+    fn append_early(&mut self, choice: u32, deltas: &mut Vec<IrDelta>) {
+        let early = std::mem::take(&mut self.early);
+        if let (Some(block), false) = (self.block, early.is_empty()) {
+            deltas.push(IrDelta::Append {
+                choice,
+                block,
+                text: early.into(),
+            });
+        }
+    }
+
     /// Reads a piece of the arguments; they wait where the name has not come yet.
     fn arguments(
         &mut self,
@@ -360,14 +419,7 @@ impl Call {
             }
             return Ok(());
         };
-        let early = std::mem::take(&mut self.early);
-        if !early.is_empty() {
-            deltas.push(IrDelta::Append {
-                choice,
-                block,
-                text: early.into(),
-            });
-        }
+        self.append_early(choice, deltas);
         match piece {
             Some((item, text)) if text.is_empty() => item.repeats(),
             Some((_, text)) => deltas.push(IrDelta::Append {
@@ -386,6 +438,12 @@ pub(super) fn frame(item: Item<'_>, keys: &[&str]) {
     for member in keys.iter().filter_map(|key| item.get(key)) {
         member.repeats();
     }
+}
+
+/// Whether a piece of a call says nothing of its arguments. The vendor always does; where a server does
+/// not, more of the name may follow.
+fn has_no_arguments(body: Item<'_>) -> bool {
+    body.some("arguments").is_none() && body.some("input").is_none()
 }
 
 /// Reads arguments; some local servers forget the string around them.

@@ -205,6 +205,7 @@ impl Probe {
                 manifest: Some(CapabilityManifest::new()),
                 holders: Holders::HOST_TOOLS,
                 mounts: false,
+                asked_tools: &[],
                 measures_usage: true,
                 priority: 0,
                 is_demonstration: false,

@@ -43,6 +43,7 @@ impl Candidate {
                 manifest: Some(CapabilityManifest::new()),
                 holders,
                 mounts: false,
+                asked_tools: &[],
                 measures_usage: true,
                 priority,
                 is_demonstration: false,

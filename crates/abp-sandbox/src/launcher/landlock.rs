@@ -95,6 +95,7 @@ fn grant_own_root(ruleset: RulesetCreated, plan: &SandboxPlan) -> Result<Ruleset
     for (target, kind) in plan.mounts() {
         match kind {
             MountKind::Writable(_)
+            | MountKind::Overlay(_)
             | MountKind::Temporary(_)
             | MountKind::Devices
             | MountKind::Processes => {
@@ -122,7 +123,9 @@ fn grant_machine(
             }
             MountKind::Writable(_) => add(ruleset, target, AccessFs::from_all(VERSION))?,
             MountKind::Devices => grant_devices(ruleset, target)?,
-            MountKind::Temporary(_)
+            // No plan for Landlock alone has overlays.
+            MountKind::Overlay(_)
+            | MountKind::Temporary(_)
             | MountKind::File(_)
             | MountKind::Concealed(_)
             | MountKind::Link(_) => ruleset,

@@ -26,6 +26,8 @@ pub(crate) enum Notice {
     Started(Containment, Concealment),
     /// It could not be started.
     Failed(String),
+    /// It could not be started because the kernel refused an overlay.
+    NoOverlay(String),
     /// It ended, and nothing it started is left.
     Exited(Exit),
 }
@@ -60,6 +62,7 @@ impl Notice {
                 format!("started {} {}\n", containment.as_str(), one_line(reason))
             }
             Self::Failed(problem) => format!("failed {}\n", one_line(problem)),
+            Self::NoOverlay(problem) => format!("no-overlay {}\n", one_line(problem)),
             Self::Exited(Exit::Code(code)) => format!("code {code}\n"),
             Self::Exited(Exit::Signal(signal)) => format!("signal {signal}\n"),
             Self::Exited(Exit::Unknown) => "unknown \n".to_owned(),
@@ -79,6 +82,7 @@ impl Notice {
             }
             "unmapped" => Self::Unmapped,
             "failed" => Self::Failed(rest.to_owned()),
+            "no-overlay" => Self::NoOverlay(rest.to_owned()),
             "code" => Self::Exited(Exit::Code(rest.parse().ok()?)),
             "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),
             "unknown" => Self::Exited(Exit::Unknown),

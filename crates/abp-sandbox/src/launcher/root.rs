@@ -1,6 +1,8 @@
 //! The root of a sandbox: an empty file system in which only the mounts of the plan appear.
 //!
 //! 1. Every source of the plan is opened without following links and its mounts are cloned, by descriptor.
+//!    Only the directories of overlays are opened alone, and what lies in an overlay is cloned in step 2,
+//!    when the overlay is there.
 //! 2. An empty file system is attached, the clones are moved to their places in it, and it becomes the
 //!    root; the old one is taken away.
 //! 3. Every mount that the plan does not make writable becomes read-only. A clone brings the mounts beneath
@@ -21,11 +23,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, MountFlags, UnmountFlags, mount_remount, unmount};
 use rustix::process::{chdir, fchdir, pivot_root};
 
-use super::mountinfo;
+use super::overlay::OpenLayers;
 use super::trees::{
     DEVICE_LINKS, DEVICES, MACHINE_WIDE, attach, clone_open, failed, new_file_system, open_path,
     separate,
 };
+use super::{LaunchFailure, mountinfo};
 use crate::plan::{MountKind, SandboxPlan};
 
 /// A directory of every Linux system, over which the new root lies until it is the root.
@@ -53,9 +56,10 @@ struct Clone {
 ///
 /// # Errors
 /// Says which step failed; the process has to end then.
-pub(super) fn enter(plan: &SandboxPlan) -> Result<(), String> {
+pub(super) fn enter(plan: &SandboxPlan) -> Result<(), LaunchFailure> {
     separate()?;
     let sources = clone_sources(plan)?;
+    let layers = open_layers(plan)?;
     let devices = clone_devices()?;
     let skeleton = new_file_system(
         "tmpfs",
@@ -66,9 +70,24 @@ pub(super) fn enter(plan: &SandboxPlan) -> Result<(), String> {
     let base = open_path(CWD, Path::new(BASE)).map_err(failed(BASE))?;
     attach(&skeleton, &base).map_err(failed("cannot attach the root"))?;
     let root = Root { tree: skeleton };
-    root.fill(plan, sources, devices)?;
+    root.fill(plan, sources, &layers, devices)?;
+    drop(layers);
     root.become_root()?;
-    restrict_mounts(plan)
+    Ok(restrict_mounts(plan)?)
+}
+
+fn open_layers(plan: &SandboxPlan) -> Result<BTreeMap<PathBuf, OpenLayers>, LaunchFailure> {
+    let overlays = plan
+        .mounts()
+        .iter()
+        .filter_map(|(target, kind)| match kind {
+            MountKind::Overlay(overlay) => Some((target.clone(), overlay)),
+            _ => None,
+        });
+    let opened = overlays.map(|(target, overlay)| Ok((target, OpenLayers::open(overlay)?)));
+    opened
+        .collect::<Result<_, String>>()
+        .map_err(LaunchFailure::NoOverlay)
 }
 
 /// Tries to make the parts of a root, as first process of a PID namespace.
@@ -85,15 +104,18 @@ fn clone_sources(plan: &SandboxPlan) -> Result<BTreeMap<PathBuf, Clone>, String>
     let mut sources = BTreeMap::new();
     for (target, kind) in plan.mounts() {
         let source = match kind {
-            MountKind::ReadOnly(source)
-            | MountKind::Writable(source)
-            | MountKind::Concealed(source) => source,
-            MountKind::Temporary(_)
+            MountKind::ReadOnly(source) | MountKind::Writable(source) => source,
+            MountKind::Concealed(_)
+            | MountKind::Overlay(_)
+            | MountKind::Temporary(_)
             | MountKind::File(_)
             | MountKind::Link(_)
             | MountKind::Devices
             | MountKind::Processes => continue,
         };
+        if plan.is_in_overlay(target) {
+            continue;
+        }
         let cloned = clone_tree(source);
         let cloned =
             cloned.map_err(|error| format!("cannot lend {}: {error}", source.display()))?;
@@ -124,17 +146,22 @@ impl Root {
         &self,
         plan: &SandboxPlan,
         mut sources: BTreeMap<PathBuf, Clone>,
+        layers: &BTreeMap<PathBuf, OpenLayers>,
         devices: Vec<(&'static str, OwnedFd)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), LaunchFailure> {
         let mut devices = Some(devices);
         for (target, kind) in plan.mounts() {
             let path = target.strip_prefix("/").unwrap_or(target);
             let made = match kind {
                 MountKind::ReadOnly(_) | MountKind::Writable(_) => match sources.remove(target) {
                     Some(source) => self.attach_clone(path, &source),
+                    None => self.pin(path),
+                },
+                MountKind::Overlay(_) => match layers.get(target) {
+                    Some(layers) => self.attach_overlay(path, layers)?,
                     None => Err(Errno::NOENT),
                 },
-                MountKind::Concealed(_) => self.conceal(path, sources.remove(target)),
+                MountKind::Concealed(_) => self.conceal(path),
                 MountKind::Temporary(bytes) => self.attach_temporary(path, *bytes),
                 MountKind::File(content) => self.write_file(path, content),
                 MountKind::Link(to) => self.make_link(path, to),
@@ -183,11 +210,29 @@ impl Root {
         attach(&source.tree, &point)
     }
 
-    /// Lays something empty over a path of the workspace.
-    fn conceal(&self, path: &Path, source: Option<Clone>) -> rustix::io::Result<()> {
+    /// Makes a path of an overlay a mount of its own.
+    fn pin(&self, path: &Path) -> rustix::io::Result<()> {
         let point = open_path(&self.tree, path)?;
-        let is_directory = source.is_some_and(|source| source.is_directory);
-        if is_directory {
+        attach(&clone_open(&point)?, &point)
+    }
+
+    fn attach_overlay(
+        &self,
+        path: &Path,
+        layers: &OpenLayers,
+    ) -> Result<rustix::io::Result<()>, LaunchFailure> {
+        let point = match self.make_directories(path) {
+            Ok(point) => point,
+            Err(error) => return Ok(Err(error)),
+        };
+        let overlay = layers.mount().map_err(LaunchFailure::NoOverlay)?;
+        Ok(attach(&overlay, &point))
+    }
+
+    /// Lays something empty over a path of the workspace.
+    fn conceal(&self, path: &Path) -> rustix::io::Result<()> {
+        let point = open_path(&self.tree, path)?;
+        if is_directory(&point)? {
             let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k")], nothing())?;
             return attach(&empty, &point);
         }
@@ -318,6 +363,7 @@ fn mounted_targets(plan: &SandboxPlan) -> impl Iterator<Item = &Path> {
     let is_mounted = |kind: &MountKind| match kind {
         MountKind::ReadOnly(_)
         | MountKind::Writable(_)
+        | MountKind::Overlay(_)
         | MountKind::Temporary(_)
         | MountKind::Concealed(_)
         | MountKind::Devices
@@ -341,7 +387,7 @@ fn is_writable(plan: &SandboxPlan, point: &Path) -> bool {
     }
     let nearest = point.ancestors().find_map(|path| plan.mounts().get(path));
     match nearest {
-        Some(MountKind::Writable(_) | MountKind::Temporary(_)) => true,
+        Some(MountKind::Writable(_) | MountKind::Overlay(_) | MountKind::Temporary(_)) => true,
         Some(
             MountKind::ReadOnly(_)
             | MountKind::Concealed(_)
@@ -363,9 +409,13 @@ fn nothing() -> MountAttrFlags {
 /// A copy of the mounts at and beneath a path in which nothing is a link, not attached.
 fn clone_tree(path: &Path) -> rustix::io::Result<Clone> {
     let opened = open_path(CWD, path)?;
-    let kind = FileType::from_raw_mode(statat(&opened, "", AtFlags::EMPTY_PATH)?.st_mode);
     Ok(Clone {
         tree: clone_open(&opened)?,
-        is_directory: kind == FileType::Directory,
+        is_directory: is_directory(&opened)?,
     })
+}
+
+fn is_directory(opened: &OwnedFd) -> rustix::io::Result<bool> {
+    let known = statat(opened, "", AtFlags::EMPTY_PATH)?;
+    Ok(FileType::from_raw_mode(known.st_mode) == FileType::Directory)
 }

@@ -7,6 +7,7 @@ use super::*;
 fn kernel() -> KernelFeatures {
     KernelFeatures {
         namespaces: Ok(()),
+        overlay: Ok(()),
         landlock: Ok(7),
         seccomp: Ok(()),
     }
@@ -31,9 +32,11 @@ fn request() -> SandboxRequest {
         protected: Vec::new(),
         concealed: Vec::new(),
         read_only: Vec::new(),
+        overlays: Vec::new(),
         network: Network::Closed,
         scratch_bytes: None,
         scratch_dir: None,
+        home: None,
     }
 }
 

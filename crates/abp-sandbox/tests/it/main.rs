@@ -7,6 +7,8 @@ mod escapes;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod overlay;
+#[cfg(test)]
 mod sandbox;
 #[cfg(test)]
 mod support;

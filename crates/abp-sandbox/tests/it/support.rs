@@ -42,9 +42,11 @@ pub(crate) fn request(workspace: &Path) -> SandboxRequest {
         protected: Vec::new(),
         concealed: Vec::new(),
         read_only: Vec::new(),
+        overlays: Vec::new(),
         network: Network::Closed,
         scratch_bytes: None,
         scratch_dir: None,
+        home: None,
     }
 }
 

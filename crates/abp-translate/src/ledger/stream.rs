@@ -106,14 +106,26 @@ impl StreamLedger {
         });
     }
 
-    /// Enters an event that is no JSON, and was left out.
-    pub(crate) fn enter_malformed(&mut self) {
+    /// Enters an event that cannot be read, and was left out.
+    pub(crate) fn enter_malformed(&mut self, reason: impl Into<Cow<'static, str>>) {
+        self.enter_loss("malformed_event", reason.into());
+    }
+
+    /// Enters that the source ended before its answer did.
+    pub(crate) fn enter_broken_off(&mut self) {
+        self.enter_loss(
+            "broken_off",
+            Cow::Borrowed("the source ended before its answer"),
+        );
+    }
+
+    fn enter_loss(&mut self, label: &'static str, reason: Cow<'static, str>) {
         self.count(LedgerEntry {
             action: Action::Dropped,
             source: Some(String::new()),
             target: None,
-            label: Some(Cow::Borrowed("malformed_event")),
-            reason: Some(Cow::Borrowed("the event's data is not JSON")),
+            label: Some(Cow::Borrowed(label)),
+            reason: Some(reason),
             unsupported: false,
             count: None,
         });

@@ -36,7 +36,7 @@ fn proofs_are_kept_under_the_ids_that_callers_see() {
     translator.events_mut().gather();
     let mut out = Vec::new();
     translator.push(format!("data: {ANSWER}\n\n").as_bytes(), &mut out);
-    translator.finish_or_fail(&mut out);
+    translator.finish(&mut out);
     let gathered = translator.events_mut().take_gathered().expect("gathered");
     let answer = gathered.finish().expect("an answer");
     assert_eq!(kept_reasoning(&answer), expected());

@@ -30,6 +30,8 @@ mod merge;
 #[cfg(test)]
 mod notes;
 #[cfg(test)]
+mod overlay;
+#[cfg(test)]
 mod patterns;
 #[cfg(test)]
 mod recovery;

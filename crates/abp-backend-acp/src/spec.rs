@@ -1,0 +1,127 @@
+//! What to start, and how the agent behaves.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use abp_agents::{AgentPreset, InstalledAgent, PermissionBehaviour};
+use abp_core::Capability;
+use abp_host::{Launcher, ResourceLimits};
+
+/// An agent to start.
+///
+/// Texts of `args`, `env` and `files` may hold `{url}`, `{key}` and `{model}`.
+#[derive(Debug, Clone)]
+pub struct AcpSpec {
+    /// The program: an absolute path, or a name on the search path.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment, in addition to what every program gets.
+    pub env: BTreeMap<String, String>,
+    /// Files of its home directory, by their paths there.
+    pub files: Vec<(String, String)>,
+    /// Directories that belong to its installation.
+    pub installation: Vec<PathBuf>,
+    /// The name and version that it has to give; `None` takes any.
+    pub version: Option<String>,
+    /// The model it is asked for where the order names none.
+    pub usual_model: String,
+    /// The session mode that is set before the first prompt.
+    pub mode: Option<String>,
+    /// Whether it asks before it uses a tool.
+    pub permissions: PermissionBehaviour,
+    /// Whether it may read and write files through the host.
+    pub offers_files: bool,
+    /// Capabilities that it has besides those it tells.
+    pub tools: Vec<Capability>,
+    /// Who starts it.
+    pub launcher: Launcher,
+    /// Limits on it and everything it starts.
+    pub limits: ResourceLimits,
+    /// Where running programs are noted, to be found again after a crash of the host.
+    pub records: Option<PathBuf>,
+    /// How long things may take.
+    pub timing: AcpTiming,
+}
+
+/// How long an agent may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcpTiming {
+    /// To answer the first request.
+    pub initialize: Duration,
+    /// To open a session, and for every other request but a prompt.
+    pub request: Duration,
+    /// Without a message, a model exchange or a connection during a prompt.
+    pub stall: Duration,
+    /// To end a turn after it was cancelled.
+    pub cancel: Duration,
+    /// To exit after its work.
+    pub exit: Duration,
+}
+
+impl Default for AcpTiming {
+    fn default() -> Self {
+        Self {
+            initialize: Duration::from_secs(60),
+            request: Duration::from_secs(60),
+            stall: Duration::from_secs(900),
+            cancel: Duration::from_millis(800),
+            exit: Duration::from_millis(200),
+        }
+    }
+}
+
+impl AcpSpec {
+    /// A program that nothing is known of: it is not expected to ask, and gets no key.
+    #[must_use]
+    pub fn new(command: impl Into<String>) -> Self {
+        Self {
+            command: command.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            files: Vec::new(),
+            installation: Vec::new(),
+            version: None,
+            usual_model: String::new(),
+            mode: None,
+            permissions: PermissionBehaviour::NeverAsks,
+            offers_files: false,
+            tools: Vec::new(),
+            launcher: Launcher::this_program(),
+            limits: ResourceLimits::default(),
+            records: None,
+            timing: AcpTiming::default(),
+        }
+    }
+
+    /// An installed agent of the table.
+    #[must_use]
+    pub fn of_preset(preset: &AgentPreset, installed: &InstalledAgent) -> Self {
+        let owned = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            let pairs = pairs.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+            pairs.collect::<Vec<_>>()
+        };
+        let mut env: BTreeMap<String, String> = owned(preset.env).into_iter().collect();
+        if let Some(node) = &installed.node_bin {
+            let path = format!("{}:/usr/local/bin:/usr/bin:/bin", node.display());
+            env.insert("PATH".to_owned(), path);
+        }
+        let args = preset.args.iter().map(|arg| (*arg).to_owned());
+        let tools = preset.tools.iter();
+        Self {
+            args: installed.args.iter().cloned().chain(args).collect(),
+            env,
+            files: owned(preset.files),
+            installation: installed.installation.clone(),
+            version: Some(preset.version().to_owned()),
+            usual_model: preset.usual_model.to_owned(),
+            mode: preset.mode.map(ToOwned::to_owned),
+            permissions: preset.permissions,
+            offers_files: preset.offers_files,
+            tools: tools.map(|name| Capability::from_wire(name)).collect(),
+            ..Self::new(installed.command.to_string_lossy())
+        }
+    }
+}

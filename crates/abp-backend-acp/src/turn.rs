@@ -1,0 +1,406 @@
+//! One run of an agent: everything that can happen while a request of ours is under way.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use abp_backend_core::{Emission, MeasuredExchange, RunContext, RunModels, ToolError};
+use abp_backend_sidecar::{Connections, outgrown};
+use abp_core::{AgentEventKind, CancelReason, RunExchange, UsageNormalized};
+use abp_error::{AbpError, ErrorCode};
+use agent_client_protocol as acp;
+use agent_client_protocol::v1::Responder;
+use agent_client_protocol::v1::schema::{
+    CancelNotification, ReadTextFileRequest, RequestPermissionRequest, RequestPermissionResponse,
+    SessionId, WriteTextFileRequest,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::connection::{AcpConnection, Incoming};
+use crate::files;
+use crate::permission::{GateDecision, answer};
+use crate::updates::{UpdateMapper, unknown};
+
+/// The most kinds of messages that are warned about.
+const MAX_WARNINGS: usize = 20;
+
+/// Why a request was given up.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The host wants the run to end.
+    Cancelled,
+    /// Something failed.
+    Failed(AbpError),
+}
+
+impl From<AbpError> for Stop {
+    fn from(error: AbpError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// So long in all.
+    Total(Duration),
+    /// So long without anything happening; when it is cancelled the agent gets so long to end its turn.
+    Prompt { stall: Duration, cancel: Duration },
+}
+
+/// The state of a run under way.
+pub(crate) struct Turn<'c> {
+    pub(crate) context: &'c RunContext,
+    pub(crate) link: AcpConnection,
+    pub(crate) connections: Connections,
+    pub(crate) models: Option<RunModels>,
+    pub(crate) account: Account,
+    pub(crate) updates: UpdateMapper,
+    pub(crate) offers_files: bool,
+    pub(crate) session: Option<SessionId>,
+    /// Whether updates are those of an earlier run that are told again.
+    pub(crate) is_replaying: bool,
+    pub(crate) max_workspace: Option<u64>,
+    pub(crate) warned: Vec<String>,
+}
+
+/// What the gateway measured.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) exchanges: Vec<RunExchange>,
+    pub(crate) usage: UsageNormalized,
+    pub(crate) model: Option<String>,
+    /// Whether a request was answered.
+    is_answered: bool,
+    /// The error of the last request that was not.
+    last_error: Option<String>,
+}
+
+impl Account {
+    /// Refuses the word of an agent that none of its requests to a model was answered: some end their turn as
+    /// if all were well.
+    ///
+    /// # Errors
+    /// Names the last error.
+    pub(crate) fn check(&self) -> Result<(), AbpError> {
+        let Some(last) = self.last_error.as_deref().filter(|_| !self.is_answered) else {
+            return Ok(());
+        };
+        let count = self.exchanges.len();
+        let code = last.parse().unwrap_or(ErrorCode::BackendBrokenAnswer);
+        let message = format!(
+            "none of the agent's {count} requests to a model was answered; the last ended with {last}"
+        );
+        Err(AbpError::new(code, message))
+    }
+
+    pub(crate) fn add(&mut self, measured: MeasuredExchange) {
+        let MeasuredExchange {
+            exchange,
+            usage,
+            error_code,
+        } = measured;
+        let is_success = exchange
+            .status
+            .is_some_and(|status| (200..300).contains(&status));
+        match error_code {
+            None if is_success => self.is_answered = true,
+            None => self.last_error = exchange.status.map(|status| format!("status {status}")),
+            Some(code) => self.last_error = Some(code),
+        }
+        let add = |total: &mut Option<u64>, more: Option<u64>| {
+            if let Some(more) = more {
+                *total = Some(total.unwrap_or(0).saturating_add(more));
+            }
+        };
+        let total = &mut self.usage;
+        add(&mut total.input_tokens, usage.input_tokens);
+        add(&mut total.output_tokens, usage.output_tokens);
+        add(&mut total.cache_read_tokens, usage.cache_read_tokens);
+        add(&mut total.cache_write_tokens, usage.cache_write_tokens);
+        add(&mut total.request_units, usage.request_units);
+        self.model = exchange.model.clone().or(self.model.take());
+        self.exchanges.push(exchange);
+    }
+}
+
+impl Turn<'_> {
+    /// Waits for the answer to a request, and serves the agent meanwhile.
+    pub(crate) async fn drive<T>(
+        &mut self,
+        what: &str,
+        answer: impl Future<Output = Result<T, acp::Error>>,
+        patience: Patience,
+    ) -> Result<T, Stop> {
+        let mut answer = pin!(answer);
+        let root = self.context.workspace_root().to_owned();
+        let mut outgrown = pin!(outgrown(&root, self.max_workspace));
+        let started = Instant::now();
+        let mut last = started;
+        loop {
+            let deadline = match patience {
+                Patience::Total(total) => started + total,
+                Patience::Prompt { stall, .. } => last + stall,
+            };
+            tokio::select! {
+                biased;
+                reason = self.context.cancelled() => {
+                    if let Patience::Prompt { cancel, .. } = patience {
+                        self.cancel(reason, answer.as_mut(), cancel).await;
+                    }
+                    return Err(Stop::Cancelled);
+                }
+                Some(incoming) = self.link.next() => self.serve(incoming).await?,
+                Some(exchange) = next_exchange(&mut self.models) => self.measured(exchange).await?,
+                report = self.connections.next() => self.connections.tell(report, self.context).await,
+                error = &mut outgrown => return Err(Stop::Failed(error)),
+                answered = &mut answer => {
+                    self.serve_waiting().await?;
+                    return answered.map_err(|error| Stop::Failed(self.link.failure(what, &error)));
+                }
+                () = tokio::time::sleep_until(deadline) => return Err(Stop::Failed(too_slow(what, patience))),
+            }
+            last = Instant::now();
+        }
+    }
+
+    /// Tells the agent that its turn is cancelled, and gives it a moment to end it. Whatever it still asks is
+    /// answered as cancelled.
+    async fn cancel<T>(
+        &mut self,
+        reason: CancelReason,
+        answer: std::pin::Pin<&mut impl Future<Output = Result<T, acp::Error>>>,
+        patience: Duration,
+    ) {
+        tracing::debug!(target: "abp.acp", ?reason, "cancelling the turn");
+        if let Some(session) = &self.session {
+            self.link.notify(CancelNotification::new(session.clone()));
+        }
+        let ended = async {
+            let mut answer = answer;
+            loop {
+                tokio::select! {
+                    _ = &mut answer => break,
+                    incoming = self.link.next() => match incoming {
+                        Some(incoming) => refuse(incoming),
+                        None => break,
+                    },
+                }
+            }
+        };
+        // An agent that does not end its turn is ended with its process.
+        let _ = tokio::time::timeout(patience, ended).await;
+    }
+
+    async fn serve_waiting(&mut self) -> Result<(), Stop> {
+        while let Some(incoming) = self.link.try_next() {
+            self.serve(incoming).await?;
+        }
+        Ok(())
+    }
+
+    async fn serve(&mut self, incoming: Incoming) -> Result<(), Stop> {
+        match incoming {
+            Incoming::Notification { method, params } if method == "session/update" => {
+                self.update(&params).await
+            }
+            // Methods with an underscore are the agent's own; nothing has to be done about them.
+            Incoming::Notification { method, .. } if method.starts_with('_') => Ok(()),
+            Incoming::Notification { method, .. } => {
+                self.warn_once(format!("the agent sent {method:?}, which is not known"))
+                    .await
+            }
+            Incoming::Request {
+                method,
+                params,
+                responder,
+            } => self.answer(&method, params, responder).await,
+        }
+    }
+
+    async fn update(&mut self, params: &Value) -> Result<(), Stop> {
+        if self.is_replaying {
+            return Ok(());
+        }
+        let update = &params["update"];
+        let of_session = params["sessionId"].as_str();
+        let own = self.session.as_ref().map(ToString::to_string);
+        let events = if of_session.is_some() && own.as_deref() != of_session && own.is_some() {
+            // Of a session that the agent opened itself.
+            vec![unknown(update)]
+        } else {
+            self.updates.map(update)
+        };
+        self.emit(events).await
+    }
+
+    async fn answer(
+        &mut self,
+        method: &str,
+        params: Value,
+        responder: Responder<Value>,
+    ) -> Result<(), Stop> {
+        match method {
+            "session/request_permission" => self.permission(params, responder).await,
+            "fs/read_text_file" if self.offers_files => {
+                let read = match serde_json::from_value::<ReadTextFileRequest>(params) {
+                    Ok(request) => files::read(self.context, &request).await,
+                    Err(error) => Err(invalid(&error)),
+                };
+                respond(responder, read);
+                Ok(())
+            }
+            "fs/write_text_file" if self.offers_files => self.write(params, responder).await,
+            _ => {
+                respond(responder, Err(acp::Error::method_not_found()));
+                // Extensions of an agent need no warning.
+                if method.contains('/') && is_of_protocol(method) {
+                    let message = format!("the agent asked for {method:?}, which is not offered");
+                    return self.warn_once(message).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn permission(&mut self, params: Value, responder: Responder<Value>) -> Result<(), Stop> {
+        let raw = params["toolCall"].clone();
+        let request = match serde_json::from_value::<RequestPermissionRequest>(params) {
+            Ok(request) => request,
+            Err(error) => {
+                respond(responder, Err(invalid(&error)));
+                return Ok(());
+            }
+        };
+        let question = self.updates.question(request.tool_call, &raw);
+        let id = question.tool_use_id.clone();
+        let decision = match self.context.request_permission(question).await {
+            Ok(()) => GateDecision::Allowed,
+            Err(ToolError::Stopped(_)) => GateDecision::Stopped,
+            Err(_) => GateDecision::Denied,
+        };
+        // Told before the agent goes on, so that the call comes before its result.
+        let told = self.updates.answered(&id);
+        let emitted = match decision {
+            GateDecision::Stopped => Err(Stop::Cancelled),
+            GateDecision::Allowed | GateDecision::Denied => self.emit(told).await,
+        };
+        let outcome = answer(&request.options, decision);
+        let response = serde_json::to_value(RequestPermissionResponse::new(outcome));
+        respond(responder, response.map_err(|error| invalid(&error)));
+        emitted
+    }
+
+    /// Writes a file for the agent. The call that it belongs to is settled by what comes of it.
+    async fn write(&mut self, params: Value, responder: Responder<Value>) -> Result<(), Stop> {
+        let request = match serde_json::from_value::<WriteTextFileRequest>(params) {
+            Ok(request) => request,
+            Err(error) => {
+                respond(responder, Err(invalid(&error)));
+                return Ok(());
+            }
+        };
+        let path = request.path.to_string_lossy().into_owned();
+        let parent = self.updates.call_of_path(&path);
+        let written = files::write(self.context, request, parent.clone()).await;
+        let told = parent.map(|id| self.updates.answered(&id));
+        let emitted = self.emit(told.unwrap_or_default()).await;
+        respond(responder, written);
+        emitted
+    }
+
+    pub(crate) async fn emit(&mut self, events: Vec<Emission>) -> Result<(), Stop> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let emitted = self.context.emit_all(events).await;
+        emitted.map_err(|_| Stop::Cancelled)
+    }
+
+    pub(crate) async fn warn_once(&mut self, message: String) -> Result<(), Stop> {
+        if self.warned.contains(&message) || self.warned.len() >= MAX_WARNINGS {
+            return Ok(());
+        }
+        self.warned.push(message.clone());
+        let kind = AgentEventKind::Warning { message };
+        self.emit(vec![Emission { kind, ext: None }]).await
+    }
+
+    /// Takes an exchange into account. One that the budget did not allow ends the run.
+    pub(crate) async fn measured(&mut self, exchange: MeasuredExchange) -> Result<(), Stop> {
+        let code = exchange.error_code.clone();
+        let model = exchange.exchange.model.clone();
+        self.account.add(exchange);
+        let ext = model.map(|model| [("model".to_owned(), json!(model))].into());
+        let usage = self.account.usage.clone();
+        let kind = AgentEventKind::UsageUpdated { usage };
+        self.emit(vec![Emission { kind, ext }]).await?;
+        if code.as_deref() == Some(ErrorCode::BudgetExceeded.as_str()) {
+            let message =
+                "the gateway refused a request: what is left of the run's budget does not cover it";
+            return Err(Stop::Failed(AbpError::new(
+                ErrorCode::BudgetExceeded,
+                message,
+            )));
+        }
+        Ok(())
+    }
+}
+
+async fn next_exchange(models: &mut Option<RunModels>) -> Option<MeasuredExchange> {
+    match models {
+        Some(models) => match models.exchanges.recv().await {
+            Some(exchange) => Some(exchange),
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Answers what an agent still asks after it was cancelled.
+fn refuse(incoming: Incoming) {
+    let Incoming::Request {
+        method, responder, ..
+    } = incoming
+    else {
+        return;
+    };
+    let answer = if method == "session/request_permission" {
+        let outcome = answer(&[], GateDecision::Stopped);
+        let response = serde_json::to_value(RequestPermissionResponse::new(outcome));
+        response.map_err(|error| invalid(&error))
+    } else {
+        Err(acp::Error::new(-32800, "the run was cancelled"))
+    };
+    respond(responder, answer);
+}
+
+fn respond(responder: Responder<Value>, answer: Result<Value, acp::Error>) {
+    if let Err(error) = responder.respond_with_result(answer) {
+        tracing::debug!(target: "abp.acp", %error, "an answer was not sent");
+    }
+}
+
+fn invalid(error: &serde_json::Error) -> acp::Error {
+    acp::Error::invalid_params().data(json!(error.to_string()))
+}
+
+/// Whether a method belongs to the protocol, so that an agent may expect it.
+fn is_of_protocol(method: &str) -> bool {
+    ["fs/", "terminal/", "session/", "elicitation/"]
+        .iter()
+        .any(|prefix| method.starts_with(prefix))
+}
+
+fn too_slow(what: &str, patience: Patience) -> AbpError {
+    match patience {
+        Patience::Total(total) => {
+            let message = format!("the agent did not answer {what} within {total:?}");
+            AbpError::new(ErrorCode::BackendTimeout, message)
+        }
+        Patience::Prompt { stall, .. } => {
+            let message = format!("the agent said and did nothing for {stall:?}");
+            AbpError::new(ErrorCode::BackendStalled, message)
+        }
+    }
+}

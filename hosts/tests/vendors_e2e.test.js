@@ -85,11 +85,12 @@ class Desk {
 
   start(vendor, task, policy, ...more) {
     writeFileSync(this.path('policy.json'), JSON.stringify(policy));
-    const places = ['--config', this.path('backplane.toml'), '--state-dir', this.path('state'), '--root', this.path('work')];
+    const configured = more.includes('--config') ? [] : ['--config', this.path('backplane.toml')];
+    const places = [...configured, '--state-dir', this.path('state'), '--root', this.path('work')];
     const run = ['run', ...places, '--backend', `sidecar:${vendor}`, '--policy', this.path('policy.json'), '--out', this.path('receipt.json')];
     const model = ['--model', 'scripted', ...this.variables().flatMap(([name, value]) => ['--env', `${name}=${value}`])];
     rmSync(this.path('receipt.json'), { force: true });
-    const child = spawn(ABP, [...run, ...model, '--task', task, '--json', ...more], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(ABP, [...run, ...model, '--task', task, '--json', ...more], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, SCRIPTED_KEY: 'upstream-key-0001' } });
     const timer = setTimeout(() => child.kill('SIGKILL'), RUN_LIMIT_MS);
     const output = { stdout: '', stderr: '' };
     for (const name of ['stdout', 'stderr']) child[name].on('data', (chunk) => (output[name] += chunk));
@@ -213,6 +214,20 @@ for (const [vendor, { tool, reader, step }] of Object.entries(VENDORS)) {
       const rule = receipt.enforcement.rules.find(({ list, pattern }) => list === 'deny_write' && pattern === 'existing.txt');
       assert.equal(rule.enforced_by, 'kernel');
       assert.equal(readFileSync(desk.path('work/existing.txt'), 'utf8'), `${KEPT}\n`);
+    });
+
+    test('asks a model of another vendor through the gateway, without a network', async () => {
+      const upstream = `[upstreams.scripted]\ndialect = "claude"\nbase_url = "${desk.model.url}"\napi_key_env = "SCRIPTED_KEY"\nmodels = ["scripted"]\n`;
+      writeFileSync(desk.path('gateway.toml'), upstream);
+      const { code, diff, error, receipt } = await desk.run(vendor, `Do it. ${step}`, {}, ...['--config', desk.path('gateway.toml')]);
+      assert.equal(code, 0, JSON.stringify(error));
+      assert.match(diff, /\+hi/);
+      assert.ok(receipt.enforcement.sandbox.layers.includes('network namespace'));
+      assert.deepEqual([receipt.usage_source, receipt.usage.input_tokens, receipt.usage.output_tokens], ['measured', 200, 40]);
+      assert.deepEqual(receipt.exchanges.map(({ upstream }) => upstream), ['scripted', 'scripted']);
+      const dialects = new Set(receipt.exchanges.map(({ fidelity }) => fidelity.upstream_dialect));
+      assert.deepEqual([...dialects], ['claude']);
+      assert.match(desk.model.seen.at(-1).headers['x-api-key'], /upstream-key-0001/);
     });
 
     test('ends within two seconds of a cancel and leaves no process', async () => {

@@ -287,10 +287,14 @@ fn check_installed(directory: &Path, packages: &Packages) -> Result<(), AbpError
         .map_err(|error| failed("check", &error))?;
     let written = read(&written).map_err(|error| invalid(error.to_string()))?;
     let pinned = read(packages.lock).map_err(|error| invalid(error.to_string()))?;
-    let installed = written["packages"].as_object();
+    let installed = written.get("packages").and_then(Value::as_object);
     for (path, entry) in installed.into_iter().flatten() {
-        let known = &pinned["packages"][path];
-        if known["version"] != entry["version"] || known["integrity"] != entry["integrity"] {
+        let known = pinned
+            .get("packages")
+            .and_then(|packages| packages.get(path));
+        let is_same =
+            |member: &str| known.is_some_and(|known| known.get(member) == entry.get(member));
+        if !is_same("version") || !is_same("integrity") {
             return Err(invalid(format!("{path} is not what is pinned")));
         }
     }

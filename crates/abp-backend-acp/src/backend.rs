@@ -61,6 +61,7 @@ impl AcpBackend {
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
                 mounts: false,
+                overlays: false,
                 asked_tools: spec.permissions.asked_tools(),
                 measures_usage: false,
                 priority,
@@ -87,6 +88,8 @@ impl AcpBackend {
     #[must_use]
     pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
         self.descriptor.mounts = matches!(settings.engine(), Ok(Engine::Namespaces));
+        // Files that the agent reads and writes through the host are not in an overlay, which only the agent sees.
+        self.descriptor.overlays = settings.has_overlays() && !self.spec.offers_files;
         let confined = settings.expected_holders();
         self.descriptor.holders = self.descriptor.holders.or_stronger(confined);
         self.sandbox = Some(settings);
@@ -117,10 +120,7 @@ impl AcpBackend {
             model: asked.unwrap_or(&self.spec.usual_model),
         };
         let program = self.program(&spec, &target, &home, sandbox.as_ref())?;
-        let mut secrets = Secrets::new(program.secrets.clone());
-        if let Some(models) = &models {
-            secrets.add(models.key.expose_secret());
-        }
+        let secrets = Secrets::new(program.secrets.clone());
         let started = AgentProcess::spawn(program).await;
         let (process, streams) = started.map_err(|error| secrets.redact(error))?;
         let AgentStreams {
@@ -185,6 +185,7 @@ impl AcpBackend {
             hidden: &own,
             home: Some(home),
             installation: &self.spec.installation,
+            overlays: &spec.overlays,
         };
         settings.plan(&program, &spec.policy).map(Some)
     }
@@ -220,10 +221,10 @@ impl AcpBackend {
             let path = home.join(path).to_string_lossy().into_owned();
             env.entry(variable.to_owned()).or_insert(path);
         }
-        let secrets = match target.key {
-            "" => Vec::new(),
-            key => vec![SecretString::from(key)],
-        };
+        let mut secrets = self.spec.secrets.clone();
+        if !target.key.is_empty() {
+            secrets.push(SecretString::from(target.key));
+        }
         Ok(SidecarSpec {
             args: args.collect::<Result<_, _>>()?,
             env,
@@ -252,7 +253,9 @@ impl AcpBackend {
             let message = format!("the agent did not answer initialize within {patience:?}");
             AbpError::new(ErrorCode::ProtocolHandshakeFailed, message)
         })?;
-        let answer = answer.map_err(|error| link.failure("initialize", &error))?;
+        let answer = answer.map_err(|error| {
+            manifest::foreign_version(&error).unwrap_or_else(|| link.failure("initialize", &error))
+        })?;
         manifest::check(&answer, &self.spec)?;
         Ok(answer)
     }

@@ -31,7 +31,8 @@ pub(crate) enum Incoming {
     Request {
         method: String,
         params: Value,
-        responder: Responder<Value>,
+        /// In a box: it is much larger than the rest.
+        responder: Box<Responder<Value>>,
     },
 }
 
@@ -186,7 +187,7 @@ async fn take(message: Dispatch, queue: &mpsc::Sender<Incoming>) -> Result<(), a
             Incoming::Request {
                 method,
                 params,
-                responder,
+                responder: Box::new(responder),
             }
         }
         Dispatch::Response(result, router) => return router.route_with_result(result),

@@ -2,10 +2,24 @@
 
 use abp_core::{Capability, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, ErrorCode};
+use agent_client_protocol as acp;
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::{AgentCapabilities, InitializeResponse};
 
 use crate::spec::AcpSpec;
+
+/// The error where the crate itself refused an answer of another version of the protocol. It says so in the data
+/// of an invalid request only; the crate is pinned, and a test holds it to this.
+pub(crate) fn foreign_version(error: &acp::Error) -> Option<AbpError> {
+    let said = error.data.as_ref()?.to_string();
+    let is_foreign =
+        error.code == acp::ErrorCode::INVALID_REQUEST && said.contains("protocol version");
+    is_foreign.then(|| {
+        let message =
+            format!("the agent does not speak version 1 of the Agent Client Protocol: {said}");
+        AbpError::new(ErrorCode::ProtocolVersionMismatch, message)
+    })
+}
 
 /// Checks the answer to `initialize`.
 ///

@@ -221,6 +221,11 @@ async fn work(
     earlier: Option<AgentSession>,
     servers: Vec<McpServer>,
 ) -> Result<PromptResponse, Stop> {
+    if spec.has_own_login {
+        let message =
+            "the agent asks models with a login of its own: ABP neither measures nor limits it";
+        turn.warn_once(message.to_owned()).await?;
+    }
     let session = open_session(turn, spec, capabilities, earlier, servers).await?;
     turn.session = Some(session.clone());
     let kind = AgentEventKind::SessionStarted {

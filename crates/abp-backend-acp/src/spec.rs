@@ -7,6 +7,7 @@ use std::time::Duration;
 use abp_agents::{AgentPreset, InstalledAgent, PermissionBehaviour};
 use abp_core::Capability;
 use abp_host::{Launcher, ResourceLimits};
+use secrecy::SecretString;
 
 /// An agent to start.
 ///
@@ -19,12 +20,16 @@ pub struct AcpSpec {
     pub args: Vec<String>,
     /// Its environment, in addition to what every program gets.
     pub env: BTreeMap<String, String>,
+    /// Values that are kept out of the log and of every error, such as secret values of `env`.
+    pub secrets: Vec<SecretString>,
     /// Files of its home directory, by their paths there.
     pub files: Vec<(String, String)>,
     /// Directories that belong to its installation.
     pub installation: Vec<PathBuf>,
     /// The name and version that it has to give; `None` takes any.
     pub version: Option<String>,
+    /// Whether it asks models with a login of its own, past the gateway, because the operator said so.
+    pub has_own_login: bool,
     /// The model it is asked for where the order names none.
     pub usual_model: String,
     /// The session mode that is set before the first prompt.
@@ -80,9 +85,11 @@ impl AcpSpec {
             command: command.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            secrets: Vec::new(),
             files: Vec::new(),
             installation: Vec::new(),
             version: None,
+            has_own_login: false,
             usual_model: String::new(),
             mode: None,
             permissions: PermissionBehaviour::NeverAsks,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::connection::{AcpConnection, Incoming};
 use crate::files;
 use crate::permission::{GateDecision, answer};
-use crate::updates::{UpdateMapper, unknown};
+use crate::updates::{UpdateMapper, labelled, unknown};
 
 /// The most kinds of messages that are warned about.
 const MAX_WARNINGS: usize = 20;
@@ -207,14 +207,16 @@ impl Turn<'_> {
             // Methods with an underscore are the agent's own; nothing has to be done about them.
             Incoming::Notification { method, .. } if method.starts_with('_') => Ok(()),
             Incoming::Notification { method, .. } => {
-                self.warn_once(format!("the agent sent {method:?}, which is not known"))
-                    .await
+                self.tell_once(method, |method| {
+                    labelled("acp_notification", json!({ "method": method }))
+                })
+                .await
             }
             Incoming::Request {
                 method,
                 params,
                 responder,
-            } => self.answer(&method, params, responder).await,
+            } => self.answer(&method, params, *responder).await,
         }
     }
 
@@ -264,7 +266,7 @@ impl Turn<'_> {
     }
 
     async fn permission(&mut self, params: Value, responder: Responder<Value>) -> Result<(), Stop> {
-        let raw = params["toolCall"].clone();
+        let raw = params.get("toolCall").cloned().unwrap_or_default();
         let request = match serde_json::from_value::<RequestPermissionRequest>(params) {
             Ok(request) => request,
             Err(error) => {
@@ -318,12 +320,24 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn warn_once(&mut self, message: String) -> Result<(), Stop> {
-        if self.warned.contains(&message) || self.warned.len() >= MAX_WARNINGS {
+        self.tell_once(message, |message| Emission {
+            kind: AgentEventKind::Warning { message },
+            ext: None,
+        })
+        .await
+    }
+
+    /// Tells something the first time it is seen.
+    async fn tell_once(
+        &mut self,
+        what: String,
+        event: impl FnOnce(String) -> Emission,
+    ) -> Result<(), Stop> {
+        if self.warned.contains(&what) || self.warned.len() >= MAX_WARNINGS {
             return Ok(());
         }
-        self.warned.push(message.clone());
-        let kind = AgentEventKind::Warning { message };
-        self.emit(vec![Emission { kind, ext: None }]).await
+        self.warned.push(what.clone());
+        self.emit(vec![event(what)]).await
     }
 
     /// Takes an exchange into account. One that the budget did not allow ends the run.
@@ -372,7 +386,7 @@ fn refuse(incoming: Incoming) {
     } else {
         Err(acp::Error::new(-32800, "the run was cancelled"))
     };
-    respond(responder, answer);
+    respond(*responder, answer);
 }
 
 fn respond(responder: Responder<Value>, answer: Result<Value, acp::Error>) {

@@ -41,6 +41,8 @@ struct Call {
     content: Vec<ToolCallContent>,
     paths: Vec<String>,
     asked: Option<AskedCall>,
+    /// The name it was told or asked about under.
+    told_name: Option<String>,
     is_told: bool,
     is_over: bool,
 }
@@ -157,7 +159,8 @@ impl UpdateMapper {
             ContentBlock::Text(text) => vec![plain(event(text.text))],
             other => {
                 let data = serde_json::to_value(&other).unwrap_or_default();
-                let block_type = data["type"].as_str().unwrap_or("content").to_owned();
+                let block_type = data.get("type").and_then(Value::as_str);
+                let block_type = block_type.unwrap_or("content").to_owned();
                 vec![plain(AgentEventKind::ContentBlock { block_type, data })]
             }
         }
@@ -236,9 +239,15 @@ impl Call {
         })
     }
 
+    /// The name of the tool, which stays as it was told first.
+    fn tool_name(&mut self) -> String {
+        let name = self.told_name.take().unwrap_or_else(|| self.usual_name());
+        self.told_name.insert(name).clone()
+    }
+
     /// The name that policies know the tool by: its own where it is written as Claude Code writes them, or else
     /// that of the kind of tool it is.
-    fn tool_name(&self) -> String {
+    fn usual_name(&self) -> String {
         let own = self.name.as_deref();
         let is_usual = |name: &&str| {
             name.starts_with("mcp__") || name.chars().next().is_some_and(char::is_uppercase)
@@ -295,7 +304,7 @@ impl Call {
 
     /// The tool and its input as they are told: as they were asked about, unless the agent gave the call
     /// another input since.
-    fn announced(&self) -> (String, Value) {
+    fn announced(&mut self) -> (String, Value) {
         match &self.asked {
             Some(asked) if asked.raw_input == self.input => {
                 (asked.tool_name.clone(), asked.input.clone())
@@ -400,7 +409,8 @@ fn plain(kind: AgentEventKind) -> Emission {
     Emission { kind, ext: None }
 }
 
-fn labelled(kind: &str, fields: Value) -> Emission {
+/// An event of a kind of its own.
+pub(crate) fn labelled(kind: &str, fields: Value) -> Emission {
     let fields = match fields {
         Value::Object(fields) => fields,
         other => Map::from_iter([("value".to_owned(), other)]),

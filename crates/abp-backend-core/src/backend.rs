@@ -13,6 +13,7 @@ use abp_error::AbpError;
 use abp_glob::named_path;
 use abp_plan::{ConfirmedPlan, ModelOffer};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
+use abp_sandbox::Overlay;
 use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
@@ -108,6 +109,9 @@ pub struct BackendDescriptor {
     pub mounts: bool,
     /// The tools, by exact name, that it asks about before it uses them.
     pub asked_tools: &'static [&'static str],
+    /// Whether all its processes run in one sandbox that can mount overlays. Only then a stage can be one:
+    /// the host and programs outside do not see it.
+    pub overlays: bool,
     /// Whether the host itself reads the usage from a model API's answers; otherwise it is a claim.
     pub measures_usage: bool,
     /// The operator's preference among backends; higher is better.
@@ -185,6 +189,8 @@ pub struct OpenSpec {
     pub run_id: Uuid,
     /// The directory it will work in.
     pub workspace_root: PathBuf,
+    /// The overlays that the sandbox mounts, at or in `workspace_root`; without them the workspace is not there.
+    pub overlays: Vec<Overlay>,
     /// The model that the run asks for.
     pub model: Option<String>,
     /// The policy of the run. A sidecar starts when it is opened, so it is held from here on.

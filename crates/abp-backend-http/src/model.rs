@@ -92,6 +92,7 @@ impl ModelBackend {
                 holders: holders(network),
                 mounts: false,
                 asked_tools: &[],
+                overlays: false,
                 measures_usage: true,
                 priority,
                 is_demonstration: known.is_demonstration,

@@ -47,6 +47,7 @@ impl MockBackend {
                 // It is part of the host, and counts itself.
                 mounts: false,
                 asked_tools: &[],
+                overlays: false,
                 measures_usage: true,
                 priority: script.priority,
                 is_demonstration: script.is_demonstration,

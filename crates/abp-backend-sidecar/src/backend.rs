@@ -47,6 +47,7 @@ impl SidecarBackend {
                 holders: Holders::ANNOUNCED,
                 mounts: false,
                 asked_tools: &[],
+                overlays: false,
                 measures_usage: false,
                 priority,
                 is_demonstration: false,
@@ -91,6 +92,7 @@ impl SidecarBackend {
     #[must_use]
     pub fn in_sandbox(mut self, settings: SandboxSettings) -> Self {
         self.descriptor.mounts = matches!(settings.engine(), Ok(Engine::Namespaces));
+        self.descriptor.overlays = settings.has_overlays();
         let confined = settings.expected_holders();
         self.descriptor.holders = self.descriptor.holders.or_stronger(confined);
         self.sandbox = Some(settings);
@@ -147,7 +149,10 @@ impl SidecarBackend {
                 })
             }
             Err(failure) => {
-                self.with_breaker(Breaker::failed);
+                // An overlay that cannot be mounted says nothing about the sidecar.
+                if failure.error.code() != ErrorCode::WorkspaceInitFailed {
+                    self.with_breaker(Breaker::failed);
+                }
                 // The run has no session that could name the secrets, so they are taken out here.
                 let error = Secrets::new(self.spec.secrets.clone()).redact(failure.into());
                 tracing::warn!(target: "abp.sidecar", backend = self.descriptor.name, state = ?self.state(), %error, "cannot open");
@@ -172,6 +177,7 @@ impl SidecarBackend {
             hidden: &own,
             home: None,
             installation: &[],
+            overlays: &spec.overlays,
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

@@ -189,6 +189,9 @@ pub(crate) struct WorkspaceArgs {
     /// Take files that .gitignore hides, too.
     #[arg(long)]
     pub(crate) no_gitignore: bool,
+    /// Work on a copy of the source as it is now, even where the live source could be shown under an overlay
+    #[arg(long)]
+    pub(crate) snapshot: bool,
 }
 
 #[derive(Debug, Args)]

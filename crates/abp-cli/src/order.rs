@@ -116,6 +116,7 @@ fn set_workspace(args: &RunArgs, order: &mut WorkOrder) {
     if flags.no_gitignore {
         order.workspace.respect_gitignore = false;
     }
+    order.workspace.snapshot |= flags.snapshot;
 }
 
 fn set_config(args: &RunArgs, config: &mut RuntimeConfig) -> Result<(), AbpError> {

@@ -55,7 +55,7 @@ pub use load::{Loaded, load};
 pub use mcp::{
     McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpServerConfig,
 };
-pub use model::{BackendConfig, Config, LogLevel, Restrictions};
+pub use model::{AgentModels, BackendConfig, Config, LogLevel, Restrictions};
 pub use sandbox::{SandboxConfig, SandboxEngine, SandboxNetwork};
 pub use server::ServerConfig;
 pub use settings::{Setting, settings};

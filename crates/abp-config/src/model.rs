@@ -260,4 +260,58 @@ pub enum BackendConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<u32>,
     },
+    /// A program that speaks the Agent Client Protocol. Read by `abp run` and `abp backends`.
+    Acp {
+        /// The program: a name on the search path, or a path.
+        command: String,
+        /// Its arguments. In them and in `env`, `{url}`, `{key}` and `{model}` stand for the run's gateway, its
+        /// key and the model to ask for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        args: Vec<String>,
+        /// Its environment variables, in addition to what every program gets.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        env: BTreeMap<String, EnvValue>,
+        /// Where its requests to models go: to the gateway, with a key of the run, or wherever it is logged in,
+        /// which receipts say.
+        #[serde(default)]
+        models: AgentModels,
+        /// The session mode to set before the task is given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+        /// The longest it may go without a message during a run, in seconds; 900 when omitted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 86_400))]
+        stall_timeout_secs: Option<u32>,
+        /// The most processes and threads it may have at once. Needs the right to make control
+        /// groups; without it the agent is not started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 4))]
+        max_processes: Option<u32>,
+        /// The most memory it and its processes may use, in megabytes; as `max_processes`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 16))]
+        max_memory_mb: Option<u32>,
+        /// The largest file it and its processes may write, in megabytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        max_file_mb: Option<u32>,
+        /// How large its workspace may become, in megabytes; a run that went beyond it is ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        max_workspace_mb: Option<u32>,
+        /// Preference among backends that fit equally well; higher is better.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        priority: Option<u32>,
+    },
+}
+
+/// Where an agent's requests to models go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentModels {
+    /// To the gateway, with a key of the run.
+    #[default]
+    Gateway,
+    /// Wherever the agent is logged in. The operator says so; ABP neither measures nor limits what it costs.
+    Own,
 }

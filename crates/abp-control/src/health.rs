@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use abp_agents::{AgentPreset, InstallState, find_preset, presets};
 use abp_config::{BackendConfig, EnvValue};
 use abp_host::SearchPath;
 use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
 use serde::Serialize;
 
 use crate::ControlPlane;
+use crate::agents::agents_directory;
 use crate::models::http_upstream;
 
 /// A backend and what is known of it before it is opened.
@@ -57,7 +59,9 @@ impl ControlPlane {
         let registered = self.registry().backends();
         let registered = registered.map(|backend| backend.descriptor().name.clone());
         let mut names: Vec<String> = registered.collect();
-        let missing = built_in_hosts().iter().map(|host| host.name.to_owned());
+        let agents = presets().iter().map(|preset| preset.name);
+        let hosts = built_in_hosts().iter().map(|host| host.name);
+        let missing = hosts.chain(agents).map(ToOwned::to_owned);
         let missing: Vec<_> = missing.filter(|name| !names.contains(name)).collect();
         names.extend(missing);
         let default = self.backend(None);
@@ -79,7 +83,10 @@ impl ControlPlane {
         let config = self.config();
         // The configured one replaces any other of its name.
         match config.backends.get(name) {
-            Some(BackendConfig::Sidecar { command, env, .. }) => {
+            Some(
+                BackendConfig::Sidecar { command, env, .. }
+                | BackendConfig::Acp { command, env, .. },
+            ) => {
                 return self.check_program(command, &EnvValue::exposed(env));
             }
             Some(BackendConfig::Mock { .. }) => return ("this process".to_owned(), None),
@@ -91,6 +98,9 @@ impl ControlPlane {
                 Err(error) => (host.command.to_owned(), Some(error.message().to_owned())),
             };
         }
+        if let Some(preset) = find_preset(name) {
+            return self.check_agent(preset);
+        }
         let upstream = name.strip_prefix("upstream:");
         let upstream = upstream.and_then(|name| Some((name, config.upstreams.get(name)?)));
         match upstream {
@@ -101,6 +111,21 @@ impl ControlPlane {
             }
             None => ("this process".to_owned(), None),
         }
+    }
+
+    fn check_agent(&self, preset: &AgentPreset) -> (String, Option<String>) {
+        let (name, package) = (preset.name, preset.package());
+        let reached = format!("{package} {}", preset.version());
+        let problem = match agents_directory(self.config()).state(preset) {
+            InstallState::Installed(_) => None,
+            InstallState::Outdated { version } => Some(format!(
+                "version {version} is installed; `abp agents update {name}` installs the pinned one"
+            )),
+            InstallState::Missing => Some(format!(
+                "it is not installed; `abp agents install {name}` installs it"
+            )),
+        };
+        (reached, problem)
     }
 
     /// Looks a program up as a sidecar's start does, on the search path that the sidecar would have.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use abp_agents::{find_preset, presets};
 use abp_backend_core::{AgentSession, ModelGateway};
 use abp_backend_mock::MockScript;
 use abp_config::Config;
@@ -135,7 +136,10 @@ impl ControlPlane {
     /// The names of backends that need no configuration.
     pub fn known_backends() -> impl Iterator<Item = &'static str> {
         let built_in = built_in_hosts().iter().map(|host| host.name);
-        built_in.chain([DEFAULT_BACKEND, MOCK_BACKEND])
+        let agents = presets().iter().map(|preset| preset.name);
+        built_in
+            .chain(agents)
+            .chain([DEFAULT_BACKEND, MOCK_BACKEND])
     }
 
     /// The configuration.
@@ -193,6 +197,11 @@ impl ControlPlane {
         if self.registry().get(name).is_none()
             && let Some(message) = self.missing_host(name)
         {
+            return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
+        }
+        if find_preset(name).is_some() && self.registry().get(name).is_none() {
+            let message =
+                format!("the agent {name} is not installed; run `abp agents install {name}`");
             return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
         }
         Ok(name.to_owned())

@@ -15,7 +15,7 @@ pub(crate) fn configured_secrets(config: &Config) -> Vec<SecretString> {
         .backends
         .values()
         .filter_map(|backend| match backend {
-            BackendConfig::Sidecar { env, .. } => Some(env),
+            BackendConfig::Sidecar { env, .. } | BackendConfig::Acp { env, .. } => Some(env),
             BackendConfig::Mock { .. } => None,
         });
     let servers = config.mcp.servers.values();

@@ -61,7 +61,7 @@ pub use policy::PolicyProfile;
 pub use receipt::{
     ArtifactRef, Attestation, BackendIdentity, CancelReason, ChangeSummary, ExchangeFidelity,
     LeftOut, ModelReport, Outcome, PathChange, PathState, Receipt, RunExchange, RunMetadata,
-    TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
+    SourceView, StageKind, TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
 };
 pub use report::{
     Adaptation, CandidateReport, EmulationEntry, EmulationReport, EmulationStrategy, EnforcedRule,

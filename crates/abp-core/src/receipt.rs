@@ -264,6 +264,15 @@ pub struct VerificationReport {
 pub struct WorkspaceReport {
     /// In place or on a copy.
     pub mode: WorkspaceMode,
+    /// The form of the stage; absent in place, and where the host ended before it could tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageKind>,
+    /// Why the stage is a copy, where an overlay would have been made otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_reason: Option<String>,
+    /// The source that the run saw; absent in place, and where the host ended before it could tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceView>,
     /// Files at the start; `null` where the host ended before it could tell.
     #[serde(default)]
     pub files: Option<u64>,
@@ -271,7 +280,7 @@ pub struct WorkspaceReport {
     #[serde(default)]
     pub bytes: Option<u64>,
     /// The hash of the content manifest before the run; `null` where the host ended before it could
-    /// tell.
+    /// tell, and under an overlay, where unchanged files are not read.
     #[serde(default)]
     pub baseline_sha256: Option<String>,
     /// The hash of the content manifest after it.
@@ -302,6 +311,28 @@ pub struct WorkspaceReport {
     /// What else the reader should know, such as why there is no baseline repository.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// The form of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StageKind {
+    /// The source, under a layer that takes the changes.
+    Overlay,
+    /// A copy of the source.
+    Copy,
+}
+
+/// The source as a staged run saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SourceView {
+    /// As it was at every moment of the run.
+    Live,
+    /// As it was at the start.
+    Snapshot,
 }
 
 /// One changed path of a workspace.

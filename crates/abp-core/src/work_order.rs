@@ -101,6 +101,10 @@ pub struct WorkspaceSpec {
     pub exclude: Vec<String>,
     /// Whether files hidden by `.gitignore` are left out.
     pub respect_gitignore: bool,
+    /// Whether a staged run works on a copy of the source as it was at the start, even where the live source
+    /// could be shown under an overlay.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub snapshot: bool,
 }
 
 impl Default for WorkspaceSpec {
@@ -111,6 +115,7 @@ impl Default for WorkspaceSpec {
             include: Vec::new(),
             exclude: Vec::new(),
             respect_gitignore: true,
+            snapshot: false,
         }
     }
 }

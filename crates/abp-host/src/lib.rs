@@ -21,7 +21,7 @@ mod spec;
 pub use abp_egress::{EgressEvent, EgressReport, EgressRule, EgressVerdict};
 pub use abp_sandbox::{
     Confinement, ContainedProcess, Containment, Engine, EngineChoice, Exit, GivenStreams, Launcher,
-    Machine, Network, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
+    Machine, Network, Overlay, PROXY_PORT, ProcessSpec, ProgramError, ResourceLimits, SearchPath,
     is_base_variable, run_if_launcher,
 };
 pub use agent::{AgentExit, AgentProcess, AgentStreams};

@@ -1,6 +1,7 @@
 //! From an operator's settings and a run's policy to the sandbox of its programs.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use abp_core::SandboxReport;
 use abp_error::{AbpError, ErrorCode};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_sandbox::{
-    Engine, EngineChoice, Machine, Network, SandboxError, SandboxPlan, SandboxRequest,
+    Engine, EngineChoice, Machine, Network, Overlay, SandboxError, SandboxPlan, SandboxRequest,
 };
 use tempfile::TempDir;
 
@@ -44,6 +45,8 @@ pub struct ConfinedProgram<'a> {
     pub home: Option<&'a Path>,
     /// The installation of the program, besides what its command and arguments name.
     pub installation: &'a [PathBuf],
+    /// The overlays at or in the workspace.
+    pub overlays: &'a [Overlay],
 }
 
 /// A sandbox that was planned for a run.
@@ -65,6 +68,14 @@ impl SandboxSettings {
     pub fn engine(&self) -> Result<Engine, AbpError> {
         let kernel = self.machine.kernel().map_err(|error| refused(&error))?;
         kernel.choose(self.engine).map_err(|error| refused(&error))
+    }
+
+    /// Whether sandboxes can mount overlays.
+    #[must_use]
+    pub fn has_overlays(&self) -> bool {
+        let kernel = self.machine.kernel();
+        matches!(self.engine(), Ok(Engine::Namespaces))
+            && kernel.is_ok_and(|kernel| kernel.overlay.is_ok())
     }
 
     /// The holders that a sandbox will bring, besides single mounts; none where no sandbox can be had, and
@@ -106,7 +117,7 @@ impl SandboxSettings {
             workspace,
             protected: Vec::new(),
             concealed: Vec::new(),
-            overlays: Vec::new(),
+            overlays: program.overlays.to_vec(),
             network: network(self.network, engine),
             scratch_bytes: self.scratch_bytes,
             scratch_dir: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
@@ -227,7 +238,7 @@ fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<(Rule, Pa
     let mut named = Vec::new();
     for (rule, path) in policy.named_paths() {
         let path = request.workspace.join(path);
-        if path.canonicalize().ok().as_ref() != Some(&path) {
+        if !is_there(request, &path) {
             continue;
         }
         let paths = match rule.list {
@@ -243,6 +254,35 @@ fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<(Rule, Pa
         named.push((rule, path));
     }
     named
+}
+
+/// Whether a path of the workspace is there when the program starts, with no link on the way to it.
+fn is_there(request: &SandboxRequest, path: &Path) -> bool {
+    let overlay = request.overlays.iter();
+    let overlay = overlay
+        .filter(|overlay| path.starts_with(&overlay.target))
+        .max_by_key(|overlay| overlay.target.as_os_str().len());
+    match overlay {
+        None => path.canonicalize().ok().as_deref() == Some(path),
+        Some(overlay) => is_in_layers(overlay, path),
+    }
+}
+
+/// Nobody has written to the top layer yet but the host, and only what no rule names.
+fn is_in_layers(overlay: &Overlay, path: &Path) -> bool {
+    let Ok(relative) = path.strip_prefix(&overlay.target) else {
+        return false;
+    };
+    let mut above: Vec<&Path> = relative.ancestors().collect();
+    above.retain(|path| !path.as_os_str().is_empty());
+    above.iter().rev().all(|path| {
+        let found = overlay.lower.iter().find_map(|layer| {
+            let known = fs::symlink_metadata(layer.join(path)).ok()?;
+            Some(known.file_type())
+        });
+        // A character device stands for a name that is hidden.
+        found.is_some_and(|kind| kind.is_dir() || kind.is_file())
+    })
 }
 
 fn refused(error: &SandboxError) -> AbpError {

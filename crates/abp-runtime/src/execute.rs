@@ -20,7 +20,7 @@ use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
-use abp_workspace::{StageProgress, WorkspaceManager};
+use abp_workspace::{StageChoice, StageProgress, WorkspaceManager};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -122,6 +122,14 @@ pub(crate) struct Supervisor {
     connections: u64,
 }
 
+/// Why no backend was opened.
+enum NotEngaged {
+    /// The overlay of the stage cannot be mounted; a copy can stand in.
+    NoOverlay(String),
+    /// The run is over.
+    Ended(Ended),
+}
+
 /// A running session, from the host's side.
 struct Running {
     requests: mpsc::Receiver<HostRequest>,
@@ -190,27 +198,63 @@ impl Supervisor {
         if let Err(error) = keep_state_out(&mut spec, &own) {
             return (None, Ended::failed(error));
         }
-        let stage = match self.prepare(spec).await {
+        let mut stage = match self.prepare(spec.clone(), self.stage_choice(&spec)).await {
             Ok(stage) => stage,
             Err(ended) => return (None, ended),
         };
         may_die("staged");
-        let ended = match self.engage(&stage).await {
+        let mut engaged = self.engage(&stage).await;
+        if let Err(NotEngaged::NoOverlay(reason)) = engaged {
+            // Nothing ran in it yet.
+            if let Err(error) = stage.discard().await {
+                return (None, Ended::failed(error));
+            }
+            let reason = Some(reason);
+            stage = match self.prepare(spec, StageChoice::Copy { reason }).await {
+                Ok(stage) => stage,
+                Err(ended) => return (None, ended),
+            };
+            engaged = self.engage(&stage).await;
+        }
+        let ended = match engaged {
             Ok((session, plan)) => match self.open_mcp(&stage).await {
                 Ok(mcp) => self.run(session, &stage, plan, mcp).await,
                 Err(error) => Ended::failed(error),
             },
-            Err(ended) => ended,
+            Err(NotEngaged::Ended(ended)) => ended,
+            Err(NotEngaged::NoOverlay(reason)) => {
+                Ended::failed(AbpError::new(ErrorCode::WorkspaceInitFailed, reason))
+            }
         };
         (Some(stage), ended)
+    }
+
+    /// The form of the stage. An overlay is seen in one sandbox alone, so everything that works on the
+    /// workspace has to be in it, whichever backend is used in the end.
+    fn stage_choice(&self, spec: &WorkspaceSpec) -> StageChoice {
+        let copy = |reason: String| StageChoice::Copy {
+            reason: Some(reason),
+        };
+        if spec.snapshot {
+            return copy("the order asks for a snapshot".to_owned());
+        }
+        if self.accepted.mcp.is_some() {
+            return copy("MCP servers of the run use the workspace, too".to_owned());
+        }
+        let mut backends = self.accepted.backends.iter().map(|one| one.descriptor());
+        match backends.find(|backend| !backend.overlays) {
+            Some(backend) => copy(format!("backend {} has no sandbox for it", backend.name)),
+            None => StageChoice::Overlay,
+        }
     }
 
     /// Prepares the workspace. When the run ends meanwhile, the copying thread is stopped and awaited, so
     /// that its stage is gone before the receipt is written. A thread that hangs in the file system is
     /// left alone after the grace period; the next sweep removes its stage.
-    async fn prepare(&mut self, spec: WorkspaceSpec) -> Result<Stage, Ended> {
+    async fn prepare(&mut self, spec: WorkspaceSpec, choice: StageChoice) -> Result<Stage, Ended> {
         let progress = Arc::clone(&self.accepted.staging);
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
+            .with_choice(choice)
             .with_progress(Arc::clone(&progress));
         let hidden = self.accepted.policy.unreadable_paths().clone();
         let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
@@ -244,12 +288,20 @@ impl Supervisor {
     async fn engage(
         &mut self,
         stage: &Stage,
-    ) -> Result<(Box<dyn Session>, Arc<ConfirmedPlan>), Ended> {
+    ) -> Result<(Box<dyn Session>, Arc<ConfirmedPlan>), NotEngaged> {
         let mut last = AbpError::new(ErrorCode::BackendNotFound, "no backend is left to try");
         for backend in self.accepted.backends.clone() {
             let name = backend.descriptor().name.clone();
-            match self.try_backend(&*backend, stage).await? {
+            let tried = self.try_backend(&*backend, stage).await;
+            match tried.map_err(NotEngaged::Ended)? {
                 Ok(engaged) => return Ok(engaged),
+                Err(error)
+                    if stage.is_overlay() && error.code() == ErrorCode::WorkspaceInitFailed =>
+                {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    let reason = cause.unwrap_or_else(|| error.to_string());
+                    return Err(NotEngaged::NoOverlay(reason));
+                }
                 Err(error) => {
                     let message = format!("backend {name} cannot be used: {error}");
                     self.recorder
@@ -259,7 +311,7 @@ impl Supervisor {
                 }
             }
         }
-        Err(Ended::failed(last))
+        Err(NotEngaged::Ended(Ended::failed(last)))
     }
 
     async fn try_backend(
@@ -280,6 +332,7 @@ impl Supervisor {
         let spec = OpenSpec {
             run_id: self.accepted.run_id,
             workspace_root: stage.root().to_owned(),
+            overlays: stage.overlays(),
             model: self.accepted.plan.order().config.model.clone(),
             policy: self.accepted.policy.clone(),
             hidden: self.accepted.runtime.hidden_dirs(),

@@ -11,7 +11,9 @@ use abp_json::admit_value;
 use abp_receipt::{Hash, ReceiptBuilder};
 use abp_store::{Decider, Store, StoreError};
 use abp_stream::Redactor;
-use abp_workspace::{ChangeKind, ChangeSet, ChangedPath, Changes, Entry, FileKind};
+use abp_workspace::{
+    ChangeKind, ChangeSet, ChangedPath, Changes, Entry, FileChange, FileKind, SpecialKind,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -270,6 +272,9 @@ impl Supervisor {
             }
         };
         may_die("kept");
+        if let Some(conflict) = lost_images(&changes).filter(|_| self.applies(ended)) {
+            ended.fail(conflict);
+        }
         let applied_by = match &kept {
             Some(kept) if self.applies(ended) => self.apply(stage, kept, ended).await,
             _ => None,
@@ -512,6 +517,19 @@ impl Supervisor {
         .build_hashed()
         .map_err(|error| RuntimeError::Lost(error.to_string()))
     }
+}
+
+/// The conflict of a run on a live source that changed a file which was changed there, too: half of its
+/// result is not applied without a decision.
+fn lost_images(changes: &Changes) -> Option<AbpError> {
+    let lost = FileKind::Special(SpecialKind::ChangedInSource);
+    let is_lost = |change: &&FileChange| change.before.as_ref().map(Entry::kind) == Some(lost);
+    let first = changes.files().iter().find(is_lost)?;
+    let message = format!(
+        "{} was changed in the source while the run changed it; nothing is applied",
+        first.path.display()
+    );
+    Some(AbpError::new(ErrorCode::WorkspaceConflict, message))
 }
 
 /// Names how many changes no application writes: ignored files, FIFOs, sockets, devices, repositories.

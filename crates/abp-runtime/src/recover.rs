@@ -145,10 +145,13 @@ async fn workspace(store: &Store, run_id: Uuid) -> Result<Option<WorkspaceReport
     let lost = |error: abp_workspace::Error| RuntimeError::Lost(error.to_string());
     let changes = record.document.as_deref().map(ChangeSet::from_document);
     let changes = changes.transpose().map_err(lost)?;
-    let baseline = changes.as_ref().map(ChangeSet::baseline_sha256);
-    let after = changes.as_ref().map(ChangeSet::final_sha256);
+    let baseline = changes.as_ref().and_then(ChangeSet::baseline_sha256);
+    let after = changes.as_ref().and_then(ChangeSet::final_sha256);
     Ok(Some(WorkspaceReport {
         mode: WorkspaceMode::Staged,
+        stage: None,
+        stage_reason: None,
+        source: None,
         files: None,
         bytes: None,
         baseline_sha256: baseline.map(str::to_owned),

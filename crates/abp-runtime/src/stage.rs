@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use abp_core::{LeftOut, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
+use abp_core::{LeftOut, SourceView, StageKind, WorkspaceMode, WorkspaceReport, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
 use abp_policy::Holders;
+use abp_sandbox::Overlay;
 use abp_workspace::{
-    Changes, Error as WorkspaceError, GitBaseline, PreparedWorkspace, WorkspaceManager,
+    Changes, Error as WorkspaceError, GitBaseline, PreparedWorkspace, StageForm, WorkspaceManager,
 };
 use uuid::Uuid;
 
@@ -47,6 +48,16 @@ impl Stage {
         is_staged.then(|| self.workspace.source().to_owned())
     }
 
+    /// Whether only a sandbox that mounts [`Self::overlays`] has the workspace.
+    pub(crate) fn is_overlay(&self) -> bool {
+        *self.workspace.form() == StageForm::Overlay
+    }
+
+    /// The overlays that the sandbox of the run mounts.
+    pub(crate) fn overlays(&self) -> Vec<Overlay> {
+        self.workspace.overlays()
+    }
+
     /// What the host's own handling of this workspace holds of a policy.
     pub(crate) fn holders(&self) -> Holders {
         Holders::of_workspace(self.mode)
@@ -69,31 +80,45 @@ impl Stage {
         applied_by: Option<String>,
     ) -> WorkspaceReport {
         let baseline = self.workspace.baseline();
+        let (stage, stage_reason, source) = match self.workspace.form() {
+            StageForm::Overlay => (Some(StageKind::Overlay), None, Some(SourceView::Live)),
+            StageForm::Copy { reason } => (
+                Some(StageKind::Copy),
+                reason.clone(),
+                Some(SourceView::Snapshot),
+            ),
+            _ => (None, None, None),
+        };
         let (left_out, left_out_count): (&[LeftOut], u64) = self.workspace.left_out();
         WorkspaceReport {
             mode: self.mode,
+            stage,
+            stage_reason,
+            source,
             files: Some(baseline.files()),
             bytes: Some(baseline.bytes()),
-            baseline_sha256: Some(baseline.sha256()),
+            baseline_sha256: baseline.content_sha256(),
             changes: changes.map(Changes::summary),
-            final_sha256: changes.map(|changes| changes.manifest_sha256().to_owned()),
+            final_sha256: changes.and_then(|changes| changes.manifest().content_sha256()),
             left_out: left_out.to_vec(),
             left_out_count,
             paths: changes.map_or_else(Vec::new, |changes| changes.path_changes(MAX_PATHS)),
             change_set_sha256,
             applied: applied_by.is_some(),
             applied_by,
-            notes: self.notes(),
+            notes: self.notes(changes),
         }
     }
 
-    fn notes(&self) -> Vec<String> {
-        match self.workspace.git_baseline() {
+    fn notes(&self, changes: Option<&Changes>) -> Vec<String> {
+        let mut notes = match self.workspace.git_baseline() {
             GitBaseline::Skipped { reason } if self.workspace.is_staged() => {
                 vec![format!("the stage has no baseline repository: {reason}")]
             }
             GitBaseline::Skipped { .. } | GitBaseline::Made => Vec::new(),
-        }
+        };
+        notes.extend(changes.into_iter().flat_map(Changes::notes).cloned());
+        notes
     }
 
     /// Moves the staged copy to the trash.

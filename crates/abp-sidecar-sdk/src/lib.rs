@@ -9,3 +9,4 @@ mod secrets;
 pub use check::{Check, CheckResult, CheckSettings, Finding, check};
 pub use hosts::{BuiltInHost, HostInstallation, built_in_hosts};
 pub use register::{Place, register_sidecars, sandbox_settings};
+pub use secrets::secret_values;

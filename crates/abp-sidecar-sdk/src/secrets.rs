@@ -8,7 +8,8 @@ use secrecy::SecretString;
 /// The values that are taken out of everything that is recorded: those whose variable is named after
 /// a secret, and those that look like one. A word, a number, a path or an address without a password
 /// would tear ordinary text apart.
-pub(crate) fn secret_values(variables: &BTreeMap<String, String>) -> Vec<SecretString> {
+#[must_use]
+pub fn secret_values(variables: &BTreeMap<String, String>) -> Vec<SecretString> {
     let secret = variables
         .iter()
         .filter(|(name, value)| names_a_secret(name) || !is_plain(value));

@@ -46,8 +46,9 @@ const NEW_DIRECTORY_MODE: u32 = 0o755;
 pub struct ChangeSet {
     pub(crate) is_staged: bool,
     pub(crate) source: SourceIdentity,
-    baseline_sha256: String,
-    final_sha256: String,
+    /// Absent where the contents of unchanged files were not read, as under an overlay.
+    baseline_sha256: Option<String>,
+    final_sha256: Option<String>,
     /// The modes of unchanged directories above changed paths, for a source that lost them.
     directories: BTreeMap<Vec<u8>, u32>,
     /// Sorted by path, each path once.
@@ -146,8 +147,8 @@ impl ChangeSet {
         Ok(Self {
             is_staged,
             source,
-            baseline_sha256: baseline.manifest.sha256(),
-            final_sha256: changes.manifest_sha256().to_owned(),
+            baseline_sha256: baseline.manifest.content_sha256(),
+            final_sha256: changes.manifest().content_sha256(),
             directories,
             changes: changes_made.collect(),
             images: BTreeSet::new(),
@@ -201,16 +202,17 @@ impl ChangeSet {
         self.is_staged
     }
 
-    /// The hash of the content manifest at the start of the run.
+    /// The hash of the content manifest at the start of the run; `None` under an overlay, where the
+    /// contents of unchanged files are not read.
     #[must_use]
-    pub fn baseline_sha256(&self) -> &str {
-        &self.baseline_sha256
+    pub fn baseline_sha256(&self) -> Option<&str> {
+        self.baseline_sha256.as_deref()
     }
 
-    /// The hash of the content manifest at its end.
+    /// The hash of the content manifest at its end; `None` as for the start.
     #[must_use]
-    pub fn final_sha256(&self) -> &str {
-        &self.final_sha256
+    pub fn final_sha256(&self) -> Option<&str> {
+        self.final_sha256.as_deref()
     }
 
     /// Every changed path, sorted; ignored ones and directories that came with their content

@@ -76,7 +76,6 @@ pub use journal::{ApplyJournal, ApplyPhase};
 pub use limits::StageLimits;
 pub use manager::{StageChoice, WorkspaceManager};
 pub use manifest::{Entry, FileKind, Manifest, SpecialKind};
-pub use overlay::OverlayLayers;
 pub use prepared::{PreparedWorkspace, StageForm, WriteKind};
 pub use progress::StageProgress;
 pub use recover::{RecoveryOutcome, recover};

@@ -66,7 +66,7 @@ impl WorkspaceManager {
     }
 
     /// Sets the form of stages. An overlay is of use only to a run whose processes are all in one sandbox
-    /// that mounts it ([`PreparedWorkspace::layers`]).
+    /// that mounts it ([`PreparedWorkspace::overlays`]).
     #[must_use]
     pub fn with_choice(mut self, choice: StageChoice) -> Self {
         self.choice = choice;

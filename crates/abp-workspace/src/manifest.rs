@@ -301,8 +301,7 @@ impl Manifest {
     }
 
     /// Whether the manifest has the hashes of all files, so that its hash stands for the whole content.
-    #[must_use]
-    pub fn has_contents(&self) -> bool {
+    fn has_contents(&self) -> bool {
         self.detail == ManifestDetail::Contents
     }
 
@@ -363,6 +362,12 @@ impl Manifest {
             entry.feed(&mut hasher);
         }
         hex(&hasher.finalize())
+    }
+
+    /// The hash of the whole content; `None` where the manifest does not have all of it.
+    #[must_use]
+    pub fn content_sha256(&self) -> Option<String> {
+        self.has_contents().then(|| self.sha256())
     }
 
     fn contents(&self) -> impl Iterator<Item = &Entry> {

@@ -1,7 +1,7 @@
 //! Stages that show the source instead of copying it.
 //!
 //! [`OverlayStage::prepare`] walks the source once without reading a file and writes the mask. The overlay
-//! itself is mounted by the sandbox of the run, out of the directories that [`OverlayLayers`] names; the
+//! itself is mounted by the sandbox of the run, out of the directories that its [`Overlay`] names; the
 //! host never sees it. After the run [`OverlayStage::compare`] reads the top layer and makes of it the two
 //! manifests that a copy has:
 //!
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use abp_glob::{GlobList, named_path};
+use abp_sandbox::Overlay;
 use rustix::io::Errno;
 
 use crate::Error;
@@ -44,21 +45,10 @@ use crate::walk::{REPOSITORY, STATE, StateDir, Walker};
 /// The most paths of a live source that are named; the number of all is told.
 const MAX_NAMED: usize = 20;
 
-/// The directories of an overlay, for the sandbox that mounts it at the workspace's root.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OverlayLayers {
-    /// The read layers, the one that hides the others first.
-    pub lower: Vec<PathBuf>,
-    /// The directory that takes every change.
-    pub upper: PathBuf,
-    /// A directory for the kernel's own use.
-    pub work: PathBuf,
-}
-
 /// A stage over a live source.
 #[derive(Debug)]
 pub(crate) struct OverlayStage {
-    pub(crate) layers: OverlayLayers,
+    pub(crate) mount: Overlay,
     pub(crate) source: Dir,
     pub(crate) mask: Dir,
     stages: FileId,
@@ -136,7 +126,8 @@ impl OverlayStage {
         let mask = stage.create_dir(MASK)?;
         write_mask(&mask, source, &masked, &dressed).map_err(|error| no_mask(stage, error))?;
         let overlay = Self {
-            layers: OverlayLayers {
+            mount: Overlay {
+                target: stage.path.join(TREE),
                 lower: vec![stage.path.join(MASK), source_path.to_owned()],
                 upper: stage.path.join(TREE),
                 work: stage.path.join(WORK),

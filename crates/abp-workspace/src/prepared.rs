@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use abp_core::LeftOut;
 use abp_policy::{ApprovedRead, ApprovedWrite};
+use abp_sandbox::Overlay;
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 use uuid::Uuid;
@@ -19,7 +20,7 @@ use crate::git::GitBaseline;
 use crate::left_out::LeftOutList;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
-use crate::overlay::{OverlayLayers, OverlayStage};
+use crate::overlay::OverlayStage;
 use crate::pack::{Pack, PackPosition};
 use crate::resolve::{Landing, Tree, land};
 use crate::selection::Selection;
@@ -116,10 +117,11 @@ impl PreparedWorkspace {
         &self.form
     }
 
-    /// The layers that the sandbox mounts at [`Self::root`], where the stage is an overlay.
+    /// The overlays that the sandbox of the run has to mount; without them the workspace is not there.
     #[must_use]
-    pub fn layers(&self) -> Option<&OverlayLayers> {
-        self.overlay.as_ref().map(|overlay| &overlay.layers)
+    pub fn overlays(&self) -> Vec<Overlay> {
+        let overlay = self.overlay.iter();
+        overlay.map(|overlay| overlay.mount.clone()).collect()
     }
 
     /// The content of the workspace at the start.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use abp_core::WorkspaceSpec;
 use abp_glob::GlobList;
 use abp_host::{
-    ConfinedProgram, Confinement, EngineChoice, Launcher, Machine, Network, PROXY_PORT,
+    ConfinedProgram, Confinement, EngineChoice, Launcher, Machine, Network, Overlay, PROXY_PORT,
     SandboxSettings, SidecarClient, SidecarSpec,
 };
 use abp_policy::PolicyEngine;
-use abp_workspace::WorkspaceManager;
+use abp_workspace::{PreparedWorkspace, StageChoice, StageForm, WorkspaceManager};
 use anyhow::{Result, anyhow};
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ use crate::workspace::root;
 
 const STARTS: usize = 41;
 const FILES: usize = 10_000;
+const STAGES: usize = 21;
+const COPIES: usize = 5;
 const SANDBOX_BAR: Duration = Duration::from_millis(25);
 const START_BAR: Duration = Duration::from_millis(60);
 
@@ -51,8 +53,8 @@ pub(crate) fn run() -> Result<()> {
     let engine = settings.engine()?.as_str();
     let (mut plain, mut sandboxed) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
-        plain.push(runtime.block_on(start(&workspace, None))?);
-        sandboxed.push(runtime.block_on(start(&workspace, Some(&settings)))?);
+        plain.push(runtime.block_on(start(&workspace, None, &[]))?);
+        sandboxed.push(runtime.block_on(start(&workspace, Some(&settings), &[]))?);
     }
     let (plain, sandboxed) = (median(plain), median(sandboxed));
     say(format_args!(
@@ -62,18 +64,47 @@ pub(crate) fn run() -> Result<()> {
         millis(sandboxed.saturating_sub(plain)),
         SANDBOX_BAR.as_millis()
     ));
-    let staged = stage(&desk)?;
+    let source = make_source(&desk)?;
+    let (mut copied, mut surveyed, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let mut compared = Vec::new();
+    for number in 0..STAGES {
+        // A copy takes long and is steady.
+        if number < COPIES {
+            let (copy, took) = stage(&desk, &source, &StageChoice::Copy { reason: None })?;
+            copied.push(took);
+            copy.discard()?;
+        }
+        let (overlay, took) = stage(&desk, &source, &StageChoice::Overlay)?;
+        anyhow::ensure!(*overlay.form() == StageForm::Overlay, "no overlay stage");
+        surveyed.push(took);
+        let started =
+            runtime.block_on(start(overlay.root(), Some(&settings), &overlay.overlays()))?;
+        whole.push(took + started);
+        let began = Instant::now();
+        anyhow::ensure!(overlay.changes()?.is_empty(), "nothing was changed");
+        compared.push(began.elapsed());
+        overlay.discard()?;
+    }
     say(format_args!(
-        "stage of {FILES} files by copy {:.1} ms; stage, sandbox, spawn and hello {:.1} ms (bar: {} ms)",
-        millis(staged),
-        millis(staged + sandboxed),
+        "stage of {FILES} files: copy {:.1} ms, overlay {:.1} ms; its verification {:.1} ms",
+        millis(median(copied)),
+        millis(median(surveyed)),
+        millis(median(compared)),
+    ));
+    say(format_args!(
+        "overlay stage, sandbox, spawn and hello {:.1} ms (bar: {} ms)",
+        millis(median(whole)),
         START_BAR.as_millis()
     ));
     fs::remove_dir_all(&desk)?;
     Ok(())
 }
 
-async fn start(workspace: &Path, settings: Option<&SandboxSettings>) -> Result<Duration> {
+async fn start(
+    workspace: &Path,
+    settings: Option<&SandboxSettings>,
+    overlays: &[Overlay],
+) -> Result<Duration> {
     let program = std::env::current_exe()?.display().to_string();
     let mut spec = SidecarSpec::new(&program, workspace);
     spec.args = vec![ROLE.to_owned(), "1".to_owned()];
@@ -85,6 +116,7 @@ async fn start(workspace: &Path, settings: Option<&SandboxSettings>) -> Result<D
             search_path: OsStr::new("/usr/bin:/bin"),
             workspace,
             hidden: &[],
+            overlays,
         };
         let sandbox = settings.plan(&confined, &PolicyEngine::default())?;
         spec.confinement = Confinement::Sandboxed(sandbox.plan);
@@ -95,15 +127,24 @@ async fn start(workspace: &Path, settings: Option<&SandboxSettings>) -> Result<D
     Ok(took)
 }
 
-/// The time to copy a tree of many small files.
-fn stage(desk: &Path) -> Result<Duration> {
+/// A tree of many small files.
+fn make_source(desk: &Path) -> Result<PathBuf> {
     let source = desk.join("source");
     for number in 0..FILES {
         let directory = source.join(format!("d{}", number % 100));
         fs::create_dir_all(&directory)?;
         fs::write(directory.join(format!("f{number}")), "x".repeat(4096))?;
     }
-    let manager = WorkspaceManager::new(desk.join("stages"));
+    Ok(source)
+}
+
+/// A stage of the tree, and the time that it took.
+fn stage(
+    desk: &Path,
+    source: &Path,
+    choice: &StageChoice,
+) -> Result<(PreparedWorkspace, Duration)> {
+    let manager = WorkspaceManager::new(desk.join("stages")).with_choice(choice.clone());
     let spec = WorkspaceSpec {
         root: source.display().to_string(),
         ..WorkspaceSpec::default()
@@ -111,9 +152,7 @@ fn stage(desk: &Path) -> Result<Duration> {
     let hidden = GlobList::new(&[]).map_err(|error| anyhow!("{error}"))?;
     let started = Instant::now();
     let prepared = manager.prepare(&spec, Uuid::new_v4(), &hidden)?;
-    let took = started.elapsed();
-    prepared.discard()?;
-    Ok(took)
+    Ok((prepared, started.elapsed()))
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -129,6 +129,7 @@ pub(crate) fn spec(policy: PolicyEngine) -> OpenSpec {
     OpenSpec {
         run_id: Default::default(),
         workspace_root: PathBuf::new(),
+        overlays: Vec::new(),
         model: None,
         policy,
         hidden: Vec::new(),

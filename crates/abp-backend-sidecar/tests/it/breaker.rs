@@ -15,6 +15,7 @@ async fn open(backend: &SidecarBackend, workspace: &std::path::Path) -> AbpError
     let spec = OpenSpec {
         run_id: Uuid::new_v4(),
         workspace_root: workspace.to_owned(),
+        overlays: Vec::new(),
         model: None,
         policy: PolicyEngine::new(&PolicyProfile::default()).unwrap(),
         hidden: Vec::new(),

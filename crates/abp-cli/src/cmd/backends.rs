@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use abp_agents::{InstallState, presets};
 use abp_backend_core::{Backend, OpenSpec};
-use abp_control::MissingHost;
+use abp_config::Config;
+use abp_control::{MissingHost, agents_directory};
 use abp_core::{BackendIdentity, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_policy::{Holders, PolicyEngine};
@@ -67,8 +69,13 @@ pub(crate) fn run(
         rows.push(row);
     }
     let missing = session.plane.missing_hosts();
+    let not_installed = missing_agents(config);
     if output.is_json() {
-        output.json(&serde_json::json!({ "backends": rows, "missing": missing }))?;
+        output.json(&serde_json::json!({
+            "backends": rows,
+            "missing": missing,
+            "not_installed": not_installed,
+        }))?;
     } else {
         for row in &rows {
             print(row, output);
@@ -80,6 +87,11 @@ pub(crate) fn run(
                 one_line(remedy)
             ));
         }
+        for agent in &not_installed {
+            let (name, title, command) = (agent.name, agent.title, &agent.install_with);
+            output.line(&format!("{STRONG}{name}{STRONG:#}"));
+            output.line(&format!("  {title} is not installed; run `{command}`"));
+        }
     }
     let failed = |row: &Row| matches!(row.probe, Some(Probe::Failed { .. }));
     Ok(if rows.iter().any(failed) {
@@ -89,12 +101,41 @@ pub(crate) fn run(
     })
 }
 
+/// An agent of the table that is not installed.
+#[derive(Debug, Serialize)]
+struct MissingAgent {
+    name: &'static str,
+    title: &'static str,
+    version: &'static str,
+    install_with: String,
+}
+
+fn missing_agents(config: &Config) -> Vec<MissingAgent> {
+    let directory = agents_directory(config);
+    let mut missing = Vec::new();
+    for preset in presets() {
+        let verb = match directory.state(preset) {
+            InstallState::Installed(_) => continue,
+            InstallState::Outdated { .. } => "update",
+            InstallState::Missing => "install",
+        };
+        missing.push(MissingAgent {
+            name: preset.name,
+            title: preset.title,
+            version: preset.version(),
+            install_with: format!("abp agents {verb} {}", preset.name),
+        });
+    }
+    missing
+}
+
 impl Row {
     /// Opens the backend without giving it any work.
     async fn probe(&mut self, backend: &dyn Backend, workspace: &Path, hidden: &[PathBuf]) {
         let spec = OpenSpec {
             run_id: Uuid::now_v7(),
             workspace_root: workspace.to_owned(),
+            overlays: Vec::new(),
             model: None,
             policy: PolicyEngine::default(),
             hidden: hidden.to_vec(),

@@ -169,12 +169,18 @@ fn sandbox(config: &Config) -> Vec<Check> {
         Err(refused) => Check::new(name, missing, refused.clone()),
     };
     let namespaces = features.namespaces.as_ref();
+    let overlay = features.overlay.as_ref();
     let landlock = features.landlock.as_ref();
     let seccomp = features.seccomp.as_ref();
     vec![
         check(
             "namespaces",
             namespaces.map(|()| "a root, processes and a network of their own".to_owned()),
+            Status::Warning,
+        ),
+        check(
+            "overlay",
+            overlay.map(|()| "stages need no copy of the source".to_owned()),
             Status::Warning,
         ),
         check(

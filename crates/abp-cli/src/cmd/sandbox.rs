@@ -95,6 +95,7 @@ fn ask(
         hidden: &own,
         home: None,
         installation: &[],
+        overlays: &[],
     };
     let sandbox = settings.plan(&confined, &policy)?;
     Ok(PlannedSandbox {

@@ -49,6 +49,8 @@ mod sidecar;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod stages;
+#[cfg(test)]
 mod store_edits;
 #[cfg(test)]
 mod translate;

@@ -206,6 +206,7 @@ impl Probe {
                 holders: Holders::HOST_TOOLS,
                 mounts: false,
                 asked_tools: &[],
+                overlays: false,
                 measures_usage: true,
                 priority: 0,
                 is_demonstration: false,

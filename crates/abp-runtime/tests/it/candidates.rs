@@ -44,6 +44,7 @@ impl Candidate {
                 holders,
                 mounts: false,
                 asked_tools: &[],
+                overlays: false,
                 measures_usage: true,
                 priority,
                 is_demonstration: false,

@@ -20,8 +20,10 @@ struct ChangeSetForm {
     version: u32,
     staged: bool,
     source: SourceForm,
-    baseline_sha256: String,
-    final_sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    baseline_sha256: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    final_sha256: Option<String>,
     directories: Vec<DirectoryForm>,
     changes: Vec<ChangeForm>,
     /// The SHA-256 of every image that is stored with the document, sorted.
@@ -111,7 +113,10 @@ impl ChangeSet {
         if form.version != VERSION {
             return Err(format!("version {} is unknown", form.version));
         }
-        if !is_hash(&form.baseline_sha256) || !is_hash(&form.final_sha256) {
+        let hashes = [&form.baseline_sha256, &form.final_sha256];
+        let is_known = hashes.iter().any(|hash| hash.is_some());
+        let is_whole = |hash: &&Option<String>| hash.as_deref().is_some_and(is_hash);
+        if is_known && !hashes.iter().all(is_whole) {
             return Err("a manifest has no SHA-256".to_owned());
         }
         let mut directories = BTreeMap::new();

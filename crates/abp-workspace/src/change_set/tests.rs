@@ -70,8 +70,8 @@ prop_compose! {
         ChangeSet {
             is_staged,
             source,
-            baseline_sha256: "0a".repeat(32),
-            final_sha256: "ff".repeat(32),
+            baseline_sha256: Some("0a".repeat(32)),
+            final_sha256: Some("ff".repeat(32)),
             directories,
             changes: changes.filter(|change| change.before != change.after).collect(),
             images: BTreeSet::new(),
@@ -162,8 +162,8 @@ fn impossible_documents_are_refused() {
     let set = ChangeSet {
         is_staged: true,
         source: source.clone(),
-        baseline_sha256: "00".repeat(32),
-        final_sha256: "11".repeat(32),
+        baseline_sha256: Some("00".repeat(32)),
+        final_sha256: Some("11".repeat(32)),
         directories: BTreeMap::new(),
         changes: vec![change(b"a"), change(b"b")],
         images: BTreeSet::from([[7; 32]]),

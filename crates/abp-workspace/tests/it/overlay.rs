@@ -37,7 +37,8 @@ fn try_overlay(fixture: &Fixture) -> Result<PreparedWorkspace, Error> {
 
 /// Runs a script in an overlay, as the agent.
 fn work(workspace: &PreparedWorkspace, script: &[u8]) -> Output {
-    let layers = workspace.layers().expect("layers");
+    let overlays = workspace.overlays();
+    let layers = overlays.first().expect("layers");
     let lower: Vec<_> = layers.lower.iter().map(|path| path.as_os_str()).collect();
     let mut options = OsString::from("userxattr,lowerdir=");
     options.push(lower.join(std::ffi::OsStr::new(":")));
@@ -174,7 +175,7 @@ trait Fill {
 impl Fill for Vec<u8> {
     /// Puts a name at each pair of braces.
     fn fill(&self, name: &[u8]) -> Vec<u8> {
-        let mut filled = Vec::new();
+        let mut filled = Self::new();
         let mut rest = self.as_slice();
         while let Some(at) = rest.windows(2).position(|pair| pair == b"{}") {
             filled.extend_from_slice(&rest[..at]);
@@ -341,7 +342,7 @@ fn sources_that_an_overlay_would_show_differently_are_copied() {
     type Prepare = fn(&mut Fixture);
     let cases: [(&str, Prepare); 5] = [
         ("set-id", |fixture| {
-            chmod(&fixture.source().join("a"), 0o4755)
+            chmod(&fixture.source().join("a"), 0o4755);
         }),
         ("another user", |fixture| {
             if rustix::process::geteuid().is_root() {
@@ -354,7 +355,7 @@ fn sources_that_an_overlay_would_show_differently_are_copied() {
             rustix::fs::fsetxattr(&dir, "user.overlay.opaque", b"y", flags).expect("attribute");
         }),
         ("included", |fixture| {
-            fixture.spec.include = vec!["d/**".to_owned()]
+            fixture.spec.include = vec!["d/**".to_owned()];
         }),
         ("more than 4096", |fixture| {
             let ignored = fixture.source().join("d");
@@ -378,7 +379,7 @@ fn sources_that_an_overlay_would_show_differently_are_copied() {
             panic!("{expected}: {:?}", workspace.form());
         };
         assert!(reason.contains(expected), "{reason}");
-        assert!(workspace.layers().is_none());
+        assert!(workspace.overlays().is_empty());
         assert!(
             workspace.root().join("d/b").exists(),
             "{expected}: it is a copy"

@@ -144,7 +144,7 @@ fn limits(plane: &ControlPlane, plan: &RunPlan, timeout: Option<Duration>) -> Li
         timeout_secs: timeout.map(|timeout| timeout.as_secs_f64()),
         backend_timeout_secs: match configured {
             Some(BackendConfig::Sidecar { timeout_secs, .. }) => *timeout_secs,
-            Some(BackendConfig::Mock { .. }) | None => None,
+            Some(BackendConfig::Mock { .. } | BackendConfig::Acp { .. }) | None => None,
         },
         max_budget_usd: asked.max_budget_usd,
         max_turns: asked.max_turns,

@@ -16,7 +16,7 @@ import { modelApiOf, versioned } from '../lib/model.js';
 import { run as runHook } from './hook_run.js';
 import { documents } from './matrix.js';
 
-const ROOT = '/work';
+const ROOT = '/stage';
 const VENDORS = ['claude', 'codex', 'copilot', 'gemini', 'kimi'];
 const tables = JSON.parse(readFileSync(new URL('vendors.json', import.meta.url)));
 
@@ -162,7 +162,7 @@ test('the prompt has the task and the context', () => {
 });
 
 test('paths of the workspace are relative, others stay', () => {
-  const cases = [['/work/a/b', 'a/b'], ['a/b', 'a/b'], ['/elsewhere/a', '/elsewhere/a'], ['/work', '/work'], ['/work/..x', '..x']];
+  const cases = [['/stage/a/b', 'a/b'], ['a/b', 'a/b'], ['/elsewhere/a', '/elsewhere/a'], ['/stage', '/stage'], ['/stage/..x', '..x']];
   for (const [path, expected] of cases) assert.equal(workspacePath(path, ROOT), expected);
 });
 

@@ -6,8 +6,8 @@
 use std::process::ExitCode;
 
 use claude_bridge::{
-    BridgeRun, BridgeSettings, ClaudeBridge, ClaudeMessage, ClaudeOptions, ToolPermission,
-    ToolQuestion,
+    BridgeRun, BridgeSettings, ClaudeBridge, ClaudeMessage, ClaudeOptions, ControlRequest,
+    ToolPermission,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -56,7 +56,7 @@ async fn print(
 fn answer(run: &BridgeRun, message: &ClaudeMessage, tools: &[String]) {
     let ClaudeMessage::ControlRequest {
         request_id,
-        request: ToolQuestion::CanUseTool { tool_name, .. },
+        request: ControlRequest::CanUseTool { tool_name, .. },
     } = message
     else {
         return;

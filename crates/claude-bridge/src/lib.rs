@@ -15,7 +15,8 @@ mod writer;
 
 pub use bridge::{BridgeRun, BridgeSettings, ClaudeBridge};
 pub use message::{
-    AssistantBody, ClaudeMessage, ClaudeUsage, ContentBlock, ToolPermission, ToolQuestion, UserBody,
+    AssistantBody, ClaudeMessage, ClaudeUsage, ContentBlock, ControlRequest, ToolPermission,
+    UserBody,
 };
 pub use options::ClaudeOptions;
 pub use writer::{MessageWriter, events_of};

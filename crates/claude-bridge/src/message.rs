@@ -53,7 +53,7 @@ pub enum ClaudeMessage {
         /// Comes back in the answer.
         request_id: String,
         /// The question.
-        request: ToolQuestion,
+        request: ControlRequest,
     },
     /// The end.
     Result {
@@ -146,7 +146,7 @@ pub struct ClaudeUsage {
 /// The question whether a tool may be used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
-pub enum ToolQuestion {
+pub enum ControlRequest {
     /// Whether a tool may be used.
     CanUseTool {
         /// The tool.
@@ -159,7 +159,7 @@ pub enum ToolQuestion {
     },
 }
 
-/// The answer to a [`ToolQuestion`].
+/// The answer to a [`ControlRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "behavior", rename_all = "snake_case")]
 pub enum ToolPermission {

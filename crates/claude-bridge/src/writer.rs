@@ -5,7 +5,7 @@ use abp_error::AbpError;
 use serde_json::{Value, json};
 
 use crate::message::{
-    AssistantBody, ClaudeMessage, ClaudeUsage, ContentBlock, ToolQuestion, UserBody,
+    AssistantBody, ClaudeMessage, ClaudeUsage, ContentBlock, ControlRequest, UserBody,
 };
 
 /// Claude Code's tool for its plan.
@@ -80,7 +80,7 @@ impl MessageWriter {
     ) -> ClaudeMessage {
         ClaudeMessage::ControlRequest {
             request_id: request_id.to_owned(),
-            request: ToolQuestion::CanUseTool {
+            request: ControlRequest::CanUseTool {
                 tool_name: tool_name.to_owned(),
                 input: input.clone(),
                 tool_use_id: tool_use_id.map(str::to_owned),

@@ -1,3 +1,5 @@
+//! Events to messages and back.
+
 use abp_error::ErrorCode;
 
 use super::*;

@@ -25,6 +25,8 @@ const QUIET = {
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   // Ours is outside.
   IS_SANDBOX: '1',
+  // Tools that the model has to search for first are a feature of one vendor's API.
+  ENABLE_TOOL_SEARCH: 'false',
 };
 
 const version = installedVersion(import.meta.url, PACKAGE);

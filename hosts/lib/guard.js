@@ -28,8 +28,8 @@ export class Guard {
   }
 
   /**
-   * Refuses a tool that is denied, or that a person would have to approve: the protocol has no way
-   * to ask that person and wait for the answer.
+   * Refuses a tool that is denied, or that a person would have to approve. An agent that wants to
+   * wait for that person asks the host instead, with `ctx.requestPermission`.
    */
   checkTool(name) {
     refuseMatch(this.#disallowed, name, `tool '${name}' is denied by`);

@@ -27,7 +27,8 @@ class Guard:
     def check_tool(self, name):
         """Refuses a tool that is denied, or that a person would have to approve.
 
-        The protocol has no way to ask that person and wait for the answer.
+        An agent that wants to wait for that person asks the host instead, with
+        `ctx.request_permission`.
         """
         _refuse_match(self._disallowed, name, f"tool {name!r} is denied by")
         if self._allowed and not any(pattern.fullmatch(name) for _, pattern in self._allowed):

@@ -166,9 +166,10 @@ class RunContext:
         with self._answered:
             question = f"permission-{len(self._questions) + 1}"
             self._questions[question] = None
-        frame = {"t": "permission_request", "ref_id": self.run_id, "id": question, "tool_name": tool_name, "input": input}
+        frame = {"t": "permission_request", "ref_id": self.run_id, "id": question, "tool_name": tool_name}
         if tool_use_id is not None:
             frame["tool_use_id"] = tool_use_id
+        frame["input"] = input
         with self._lock:
             if self._ended:
                 raise RuntimeError("the run is over")

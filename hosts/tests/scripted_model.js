@@ -2,7 +2,9 @@
 // without a vendor. A prompt has its steps in double brackets, one for each turn:
 //
 //   [[write hello.txt: hi]]   a call of the agent's own tool for writing files
+//   [[read hello.txt]]        a call of its tool for reading files
 //   [[run touch x]]           a call of its tool for commands
+//   [[call grep {"pattern":"x"}]]  a call of the tool whose name ends so, with this input
 //   [[wait]]                  a piece of text, and then nothing more
 //
 // After the last step the model says "All done." Requests without tools (titles, summaries) get a
@@ -11,17 +13,21 @@
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 
-const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|run ([^\]]+)|wait)\]\]/g;
-/** The tools of the known agents that write a file or run a command, best first. */
+const STEP = /\[\[(write ([^\]:]+): ([^\]]*)|read ([^\]]+)|run ([^\]]+)|call (\S+) (\{.*?\})|wait)\]\]/g;
+/** The tools of the known agents that write a file, read one or run a command, best first. */
 const WRITE_TOOLS = ['Write', 'write_file', 'WriteFile', 'create', 'write'];
+const READ_TOOLS = ['Read', 'read_file', 'ReadFile', 'view'];
 const COMMAND_TOOLS = ['Bash', 'exec_command', 'shell', 'run_shell_command', 'bash', 'Shell', 'shell_command'];
 const PATH_MEMBERS = ['file_path', 'path', 'filePath'];
 const TEXT_MEMBERS = ['content', 'file_text', 'contents'];
 const USAGE = { input: 100, output: 20 };
 
-/** Starts a model on a free port: `{url, requests, close}`; `requests` counts those with tools. */
+/**
+ * Starts a model on a free port: `{url, requests, seen, results, close}`. `requests` counts those with
+ * tools, `seen` has all of them, `results` the messages that came after the last prompt.
+ */
 export async function startModel(port = 0) {
-  const model = { requests: 0, seen: [] };
+  const model = { requests: 0, seen: [], results: [] };
   const server = createServer((request, response) => {
     answer(request, response, model).catch((error) => {
       console.error(error);
@@ -49,7 +55,10 @@ async function answer(request, response, model) {
   }
   const body = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}');
   const asked = dialect.read(body);
-  if (asked.tools.length > 0) model.requests += 1;
+  if (asked.tools.length > 0) {
+    model.requests += 1;
+    model.results = asked.after;
+  }
   const step = nextStep(asked);
   const isStream = body.stream === true || path.endsWith(':streamGenerateContent');
   if (!isStream) {
@@ -82,12 +91,17 @@ function nextStep({ tools, prompt, results }) {
   const steps = [...prompt.matchAll(STEP)];
   const found = steps[results];
   if (found === undefined) return { text: 'All done.' };
-  const [, step, path, text, command] = found;
+  const [, step, path, text, read, command, suffix, input] = found;
   if (step === 'wait') return { text: 'Let me think about it for a while.', waits: true };
-  const shell = command ?? `printf '%s\\n' '${text}' > '${path}'`;
+  const shell = command ?? (read ? `cat '${read}'` : `printf '%s\\n' '${text}' > '${path}'`);
   const writer = path === undefined ? undefined : chosen(tools, WRITE_TOOLS);
   const id = `call_scripted_${results + 1}`;
+  const named = tools.find(({ name }) => suffix !== undefined && name.endsWith(suffix));
+  if (named !== undefined) return { call: { id, ...named, input: JSON.parse(input) } };
+  if (suffix !== undefined) return { text: `no tool ${suffix} among ${tools.map(({ name }) => name).join(', ')}` };
   if (writer !== undefined) return { call: { id, ...writer, input: fileInput(writer.schema, path, text) } };
+  const reader = read === undefined ? undefined : chosen(tools, READ_TOOLS);
+  if (reader !== undefined) return { call: { id, ...reader, input: pathInput(reader.schema, read) } };
   const runner = chosen(tools, COMMAND_TOOLS);
   if (runner !== undefined) return { call: { id, ...runner, input: commandInput(runner, shell) } };
   return { text: `no tool for it among ${tools.map(({ name }) => name).join(', ')}` };
@@ -99,9 +113,15 @@ function chosen(tools, names) {
 }
 
 function fileInput(schema, path, text) {
-  const has = (name) => schema?.properties?.[name] !== undefined;
-  const input = { [PATH_MEMBERS.find(has) ?? 'path']: path, [TEXT_MEMBERS.find(has) ?? 'content']: `${text}\n` };
-  return { ...required(schema), ...input };
+  return { ...pathInput(schema, path), [memberOf(schema, TEXT_MEMBERS)]: `${text}\n` };
+}
+
+function pathInput(schema, path) {
+  return { ...required(schema), [memberOf(schema, PATH_MEMBERS)]: path };
+}
+
+function memberOf(schema, names) {
+  return names.find((name) => schema?.properties?.[name] !== undefined) ?? names[0];
 }
 
 function commandInput({ schema }, command) {
@@ -122,13 +142,18 @@ function filler(schema) {
   return fillers[schema?.type] ?? 'scripted';
 }
 
-const textOf = (content) => (typeof content === 'string' ? content : JSON.stringify(content ?? ''));
+/** All text of a message, whatever its parts. */
+function textOf(content) {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return content?.text ?? '';
+  return content.map(textOf).join('\n');
+}
 const pieces = (text) => text.match(/\S+\s*/g) ?? [];
 const jsonPieces = (value) => JSON.stringify(value).match(/.{1,24}/gs) ?? [];
 /** Results of calls that follow the last prompt with steps in it. */
 function resultsAfter(items, isPrompt, countOf) {
-  const last = items.findLastIndex(isPrompt);
-  return items.slice(last + 1).reduce((sum, item) => sum + countOf(item), 0);
+  const after = items.slice(items.findLastIndex(isPrompt) + 1);
+  return { after, results: after.reduce((sum, item) => sum + countOf(item), 0) };
 }
 const hasSteps = (text) => text.search(STEP) >= 0;
 
@@ -140,7 +165,7 @@ const MESSAGES = {
     return {
       tools: (body.tools ?? []).map(({ name, input_schema: schema }) => ({ name, schema })),
       prompt: textOf(body.messages.findLast(isPrompt)?.content),
-      results: resultsAfter(body.messages, isPrompt, countOf),
+      ...resultsAfter(body.messages, isPrompt, countOf),
     };
   },
   message(step, body) {
@@ -177,7 +202,7 @@ const CHAT = {
     return {
       tools: (body.tools ?? []).map(({ function: tool }) => ({ name: tool?.name, schema: tool?.parameters })),
       prompt: textOf(body.messages.findLast(isPrompt)?.content),
-      results: resultsAfter(body.messages, isPrompt, ({ role }) => (role === 'tool' ? 1 : 0)),
+      ...resultsAfter(body.messages, isPrompt, ({ role }) => (role === 'tool' ? 1 : 0)),
     };
   },
   usage: { prompt_tokens: USAGE.input, completion_tokens: USAGE.output, total_tokens: USAGE.input + USAGE.output },
@@ -210,16 +235,19 @@ const RESPONSES = {
   read(body) {
     const items = typeof body.input === 'string' ? [{ role: 'user', content: body.input }] : body.input ?? [];
     const isPrompt = ({ role, content }) => role === 'user' && hasSteps(textOf(content));
-    const tools = (body.tools ?? []).filter(({ type }) => type === 'function');
+    // Codex groups the tools of an MCP server.
+    const groups = (body.tools ?? []).filter(({ type }) => type === 'namespace');
+    const grouped = groups.flatMap(({ name, tools }) => tools.map((tool) => ({ ...tool, namespace: name })));
+    const tools = [...(body.tools ?? []), ...grouped].filter(({ type }) => type === 'function');
     return {
-      tools: tools.map(({ name, parameters: schema }) => ({ name, schema })),
+      tools: tools.map(({ name, namespace, parameters: schema }) => ({ name, namespace, schema })),
       prompt: textOf(items.findLast(isPrompt)?.content),
-      results: resultsAfter(items, isPrompt, ({ type }) => (type?.endsWith('_output') ? 1 : 0)),
+      ...resultsAfter(items, isPrompt, ({ type }) => (type?.endsWith('_output') ? 1 : 0)),
     };
   },
   item(step) {
-    const { id, name, input } = step.call ?? {};
-    if (step.call) return { type: 'function_call', id: `fc_${id}`, call_id: id, name, arguments: JSON.stringify(input), status: 'completed' };
+    const { id, name, namespace, input } = step.call ?? {};
+    if (step.call) return { type: 'function_call', id: `fc_${id}`, call_id: id, name, namespace, arguments: JSON.stringify(input), status: 'completed' };
     const content = [{ type: 'output_text', text: step.text, annotations: [] }];
     return { type: 'message', id: 'msg_1', role: 'assistant', status: 'completed', content };
   },
@@ -261,7 +289,7 @@ const GEMINI = {
     return {
       tools: tools.map(({ name, parametersJsonSchema, parameters }) => ({ name, schema: parametersJsonSchema ?? parameters })),
       prompt: textOf(body.contents.findLast(isPrompt)?.parts),
-      results: resultsAfter(body.contents, isPrompt, countOf),
+      ...resultsAfter(body.contents, isPrompt, countOf),
     };
   },
   candidate(parts, reason) {

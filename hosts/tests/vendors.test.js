@@ -14,8 +14,9 @@ import { CallList, endedEarly, promptOf, ToolGate, workspacePath } from '../lib/
 import { HookServer } from '../lib/hooks.js';
 import { modelApiOf, versioned } from '../lib/model.js';
 import { run as runHook } from './hook_run.js';
+import { documents } from './matrix.js';
 
-const ROOT = '/work';
+const ROOT = '/stage';
 const VENDORS = ['claude', 'codex', 'copilot', 'gemini', 'kimi'];
 const tables = JSON.parse(readFileSync(new URL('vendors.json', import.meta.url)));
 
@@ -161,7 +162,7 @@ test('the prompt has the task and the context', () => {
 });
 
 test('paths of the workspace are relative, others stay', () => {
-  const cases = [['/work/a/b', 'a/b'], ['a/b', 'a/b'], ['/elsewhere/a', '/elsewhere/a'], ['/work', '/work'], ['/work/..x', '..x']];
+  const cases = [['/stage/a/b', 'a/b'], ['a/b', 'a/b'], ['/elsewhere/a', '/elsewhere/a'], ['/stage', '/stage'], ['/stage/..x', '..x']];
   for (const [path, expected] of cases) assert.equal(workspacePath(path, ROOT), expected);
 });
 
@@ -169,6 +170,12 @@ test('an agent that ends early says how', () => {
   assert.equal(endedEarly('X', { code: 3 }, 'a\nb\nc\nd').message, 'X exited with status 3 before its work was done: b c d');
   assert.equal(endedEarly('X', { signal: 'SIGKILL' }, '').message, 'X was ended by SIGKILL before its work was done');
   assert.equal(endedEarly('X', { error: new Error('ENOENT') }, '').code, 'SIDECAR_SPAWN_FAILED');
+});
+
+test('the page on hosts has the table of their capabilities', async () => {
+  const { current, wanted } = await documents();
+  assert.ok(current.includes('<!-- generated:host-capabilities -->'));
+  assert.equal(current, wanted, 'run node hosts/tests/matrix.js --write');
 });
 
 test('every host has what the others have', () => {

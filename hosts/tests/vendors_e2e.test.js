@@ -8,17 +8,45 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 
 import { startModel } from './scripted_model.js';
 
 const { ABP_BIN: ABP, ABP_HOSTS_DIR: HOSTS } = process.env;
+const MCP_SERVER = fileURLToPath(new URL('../../tests/mcp/server.py', import.meta.url));
 /** What each agent needs to be installed, and how it calls the tool that the step uses. */
 const VENDORS = {
-  claude: { package: '@anthropic-ai/claude-agent-sdk', tool: 'Write', step: '[[write hello.txt: hi]]' },
-  codex: { package: '@openai/codex', tool: 'Bash', step: '[[run echo hi > hello.txt]]' },
-  gemini: { package: '@google/gemini-cli', tool: 'write_file', step: '[[write hello.txt: hi]]' },
-  copilot: { package: '@github/copilot-sdk', tool: 'create', step: '[[write hello.txt: hi]]' },
-  kimi: { package: '@moonshot-ai/kimi-code', tool: 'Write', step: '[[write hello.txt: hi]]' },
+  claude: { package: '@anthropic-ai/claude-agent-sdk', tool: 'Write', reader: 'Read', step: '[[write hello.txt: hi]]' },
+  codex: { package: '@openai/codex', tool: 'Bash', reader: 'Bash', step: '[[run echo hi > hello.txt]]' },
+  gemini: { package: '@google/gemini-cli', tool: 'write_file', reader: 'read_file', step: '[[write hello.txt: hi]]' },
+  copilot: { package: '@github/copilot-sdk', tool: 'create', reader: 'view', step: '[[write hello.txt: hi]]' },
+  kimi: { package: '@moonshot-ai/kimi-code', tool: 'Write', reader: 'Read', step: '[[write hello.txt: hi]]' },
+};
+/** The content of the file that is there before. */
+const KEPT = 'kept-0417';
+/** Steps that use the tools of a capability, and what the diff or the model then shows. */
+const TOOLS = {
+  claude: [
+    ['tool_edit', `[[read existing.txt]] [[call Edit {"file_path":"existing.txt","old_string":"${KEPT}","new_string":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+  ],
+  codex: [['tool_edit', '[[run apply_patch "*** Begin Patch\\n*** Add File: added.txt\\n+new\\n*** End Patch"]]', /\+new/]],
+  gemini: [
+    ['tool_edit', `[[call replace {"file_path":"existing.txt","old_string":"${KEPT}","new_string":"new","instruction":"x"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+    ['tool_glob', '[[call glob {"pattern":"*.txt"}]]', /existing\.txt/],
+    ['tool_grep', `[[call grep_search {"pattern":"${KEPT}"}]]`, /existing\.txt/],
+  ],
+  copilot: [
+    ['tool_edit', `[[call edit {"path":"existing.txt","old_str":"${KEPT}","new_str":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+    ['tool_glob', '[[call glob {"pattern":"*.txt"}]]', /existing\.txt/],
+    ['tool_grep', `[[call grep {"pattern":"${KEPT}"}]]`, /existing\.txt/],
+  ],
+  kimi: [
+    ['tool_edit', `[[read existing.txt]] [[call Edit {"path":"existing.txt","old_string":"${KEPT}","new_string":"new"}]]`, /\+new/],
+    ['tool_bash', '[[run echo from-bash]]', /from-bash/],
+  ],
 };
 const CANCEL_WITHIN_MS = 2000;
 const RUN_LIMIT_MS = 60_000;
@@ -41,8 +69,9 @@ class Desk {
     this.directory = mkdtempSync(join(tmpdir(), 'abp-vendors-'));
     for (const name of ['work', 'state']) mkdirSync(join(this.directory, name), { mode: 0o700 });
     // The model is on this machine's loopback, which a closed network does not reach.
-    writeFileSync(this.path('backplane.toml'), '[sandbox]\nnetwork = "open"\n');
-    writeFileSync(this.path('work/existing.txt'), 'old\n');
+    const server = JSON.stringify([MCP_SERVER, 'files', 'legacy', '']);
+    writeFileSync(this.path('backplane.toml'), `[sandbox]\nnetwork = "open"\n[mcp.servers.files]\ncommand = "python3"\nargs = ${server}\n`);
+    writeFileSync(this.path('work/existing.txt'), `${KEPT}\n`);
   }
 
   path(name) {
@@ -56,11 +85,12 @@ class Desk {
 
   start(vendor, task, policy, ...more) {
     writeFileSync(this.path('policy.json'), JSON.stringify(policy));
-    const places = ['--config', this.path('backplane.toml'), '--state-dir', this.path('state'), '--root', this.path('work')];
+    const configured = more.includes('--config') ? [] : ['--config', this.path('backplane.toml')];
+    const places = [...configured, '--state-dir', this.path('state'), '--root', this.path('work')];
     const run = ['run', ...places, '--backend', `sidecar:${vendor}`, '--policy', this.path('policy.json'), '--out', this.path('receipt.json')];
     const model = ['--model', 'scripted', ...this.variables().flatMap(([name, value]) => ['--env', `${name}=${value}`])];
     rmSync(this.path('receipt.json'), { force: true });
-    const child = spawn(ABP, [...run, ...model, '--task', task, '--json', ...more], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(ABP, [...run, ...model, '--task', task, '--json', ...more], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, SCRIPTED_KEY: 'upstream-key-0001' } });
     const timer = setTimeout(() => child.kill('SIGKILL'), RUN_LIMIT_MS);
     const output = { stdout: '', stderr: '' };
     for (const name of ['stdout', 'stderr']) child[name].on('data', (chunk) => (output[name] += chunk));
@@ -98,7 +128,7 @@ class Desk {
 
 const ofType = (events, type) => events.filter((event) => event.type === type);
 
-for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
+for (const [vendor, { tool, reader, step }] of Object.entries(VENDORS)) {
   describe(vendor, { skip: whyNot(vendor) }, () => {
     let desk;
     before(async () => (desk = await Desk.open()));
@@ -134,6 +164,38 @@ for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
       assert.deepEqual([rule.enforced_by, rule.by, rule.denied], ['host', 'permission request', 1]);
     });
 
+    test('asks before it reads, too', async () => {
+      const task = 'Do it. [[read existing.txt]]';
+      const allowed = await desk.run(vendor, task);
+      assert.deepEqual(ofType(allowed.events, 'tool_call').map(({ tool_name }) => tool_name), [reader]);
+      assert.match(JSON.stringify(desk.model.results), new RegExp(KEPT));
+      desk.model.results = [];
+      const denied = await desk.run(vendor, task, { disallowed_tools: [reader] });
+      assert.deepEqual(ofType(denied.events, 'tool_call'), []);
+      assert.equal(ofType(denied.events, 'permission_resolved')[0].outcome, 'denied');
+      assert.doesNotMatch(JSON.stringify(desk.model.results), new RegExp(KEPT));
+    });
+
+    test('has the tools that it declares', async () => {
+      for (const [capability, steps, expected] of TOOLS[vendor]) {
+        const { code, diff, error } = await desk.run(vendor, `Do it. ${steps}`);
+        assert.equal(code, 0, `${capability}: ${JSON.stringify(error)}`);
+        assert.match(diff + JSON.stringify(desk.model.results), expected, capability);
+      }
+    });
+
+    test('calls the tools of the run\'s MCP servers, which the policy judges', async () => {
+      const call = 'Do it. [[call echo {"text":"from-mcp"}]]';
+      const mcp = ['--param', 'abp.mcp=true'];
+      const allowed = await desk.run(vendor, call, {}, ...mcp);
+      assert.equal(allowed.code, 0, JSON.stringify(allowed.error));
+      assert.deepEqual(ofType(allowed.events, 'tool_call').map(({ tool_name }) => tool_name), ['mcp__echo']);
+      assert.equal(ofType(allowed.events, 'tool_result')[0].is_error, false);
+      assert.match(JSON.stringify(desk.model.results), /from-mcp/);
+      const denied = await desk.run(vendor, call, { disallowed_tools: ['*echo'] }, ...mcp);
+      assert.deepEqual(ofType(denied.events, 'tool_result').filter(({ is_error }) => !is_error), []);
+    });
+
     test('uses a tool that was approved in advance, and no other', async () => {
       const policy = { require_approval_for: [tool] };
       const approved = await desk.run(vendor, `Do it. ${step}`, policy, '--approve', tool);
@@ -151,7 +213,21 @@ for (const [vendor, { tool, step }] of Object.entries(VENDORS)) {
       assert.equal(diff, '');
       const rule = receipt.enforcement.rules.find(({ list, pattern }) => list === 'deny_write' && pattern === 'existing.txt');
       assert.equal(rule.enforced_by, 'kernel');
-      assert.equal(readFileSync(desk.path('work/existing.txt'), 'utf8'), 'old\n');
+      assert.equal(readFileSync(desk.path('work/existing.txt'), 'utf8'), `${KEPT}\n`);
+    });
+
+    test('asks a model of another vendor through the gateway, without a network', async () => {
+      const upstream = `[upstreams.scripted]\ndialect = "claude"\nbase_url = "${desk.model.url}"\napi_key_env = "SCRIPTED_KEY"\nmodels = ["scripted"]\n`;
+      writeFileSync(desk.path('gateway.toml'), upstream);
+      const { code, diff, error, receipt } = await desk.run(vendor, `Do it. ${step}`, {}, ...['--config', desk.path('gateway.toml')]);
+      assert.equal(code, 0, JSON.stringify(error));
+      assert.match(diff, /\+hi/);
+      assert.ok(receipt.enforcement.sandbox.layers.includes('network namespace'));
+      assert.deepEqual([receipt.usage_source, receipt.usage.input_tokens, receipt.usage.output_tokens], ['measured', 200, 40]);
+      assert.deepEqual(receipt.exchanges.map(({ upstream }) => upstream), ['scripted', 'scripted']);
+      const dialects = new Set(receipt.exchanges.map(({ fidelity }) => fidelity.upstream_dialect));
+      assert.deepEqual([...dialects], ['claude']);
+      assert.match(desk.model.seen.at(-1).headers['x-api-key'], /upstream-key-0001/);
     });
 
     test('ends within two seconds of a cancel and leaves no process', async () => {

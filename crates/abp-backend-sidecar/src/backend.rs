@@ -2,16 +2,18 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
+use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, ModelGateway, OpenSpec, Session};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
     ConfinedProgram, Confinement, Engine, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
 };
 use abp_policy::Holders;
+use secrecy::ExposeSecret as _;
 
+use crate::models::{ModelUse, open_models};
 use crate::secrets::Secrets;
 use crate::session::SidecarSession;
 use crate::{Breaker, BreakerState};
@@ -25,6 +27,8 @@ pub struct SidecarBackend {
     born: Instant,
     /// The holders of rules without a sandbox.
     holders: Holders,
+    /// The gateway that gives each run a key for models.
+    gateway: Option<Arc<dyn ModelGateway>>,
     /// How many bytes the workspace of a run may have.
     max_workspace: Option<u64>,
     /// The sandboxes of runs; `None` where the operator switched them off.
@@ -53,6 +57,7 @@ impl SidecarBackend {
             breaker: Mutex::new(Breaker::default()),
             born: Instant::now(),
             holders: Holders::ANNOUNCED,
+            gateway: None,
             max_workspace: None,
             sandbox: None,
         }
@@ -64,6 +69,15 @@ impl SidecarBackend {
     pub fn asking_first(mut self) -> Self {
         self.holders = Holders::ASKED;
         self.descriptor.holders = self.descriptor.holders.or_stronger(Holders::ASKED);
+        self
+    }
+
+    /// Gives every run a key for this gateway, which measures what the run uses. The sidecar has to take its models
+    /// from `config.vendor.abp.model_api`.
+    #[must_use]
+    pub fn with_gateway(mut self, gateway: Arc<dyn ModelGateway>) -> Self {
+        self.descriptor.measures_usage = true;
+        self.gateway = Some(gateway);
         self
     }
 
@@ -102,6 +116,10 @@ impl SidecarBackend {
             }
         }
         let sandbox = self.plan_sandbox(&spec)?;
+        let models = match &self.gateway {
+            Some(gateway) => Some(open_models(&**gateway, &spec).await?),
+            None => None,
+        };
         let confinement = match &sandbox {
             Some(sandbox) => Confinement::Sandboxed(sandbox.plan.clone()),
             None => Confinement::Hidden(spec.hidden),
@@ -115,9 +133,14 @@ impl SidecarBackend {
         match SidecarClient::spawn(sidecar).await {
             Ok(client) => {
                 self.with_breaker(|breaker, _| breaker.succeeded());
-                let secrets = Secrets::new(self.spec.secrets.clone());
+                let mut secrets = Secrets::new(self.spec.secrets.clone());
+                if let Some(models) = &models {
+                    client.hide(models.key.expose_secret());
+                    secrets.add(models.key.expose_secret());
+                }
                 Ok(SidecarSession {
                     client,
+                    models: ModelUse::new(models),
                     run_id: spec.run_id,
                     max_workspace: self.max_workspace,
                     secrets,

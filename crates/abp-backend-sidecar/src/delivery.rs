@@ -148,7 +148,7 @@ pub(crate) fn set_own(config: &mut RuntimeConfig, key: &str, value: Value) {
 }
 
 /// Takes one of ABP's own settings out.
-fn remove_own(config: &mut RuntimeConfig, key: &str) {
+pub(crate) fn remove_own(config: &mut RuntimeConfig, key: &str) {
     config.vendor.remove(&format!("abp.{key}"));
     if let Some(Value::Object(settings)) = config.vendor.get_mut("abp") {
         settings.remove(key);

@@ -8,6 +8,7 @@ mod backend;
 mod breaker;
 mod connections;
 mod delivery;
+mod models;
 mod quota;
 mod secrets;
 mod session;

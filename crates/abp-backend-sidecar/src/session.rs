@@ -23,14 +23,21 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::connections::Connections;
-use crate::delivery::{check_deliverable, conversation_of, deliver_emulations, set_own};
+use crate::delivery::{
+    check_deliverable, conversation_of, deliver_emulations, remove_own, set_own,
+};
+use crate::models::ModelUse;
 use crate::quota::outgrown;
 use crate::secrets::Secrets;
+
+/// ABP's own setting that tells a sidecar where its models are.
+const MODEL_API: &str = "model_api";
 
 /// A sidecar that said hello.
 pub(crate) struct SidecarSession {
     pub(crate) client: SidecarClient,
     pub(crate) run_id: Uuid,
+    pub(crate) models: ModelUse,
     pub(crate) max_workspace: Option<u64>,
     pub(crate) secrets: Secrets,
     /// `None` where the operator switched sandboxes off.
@@ -55,12 +62,21 @@ impl SidecarSession {
         Ok(())
     }
 
-    fn start(mut self, context: &RunContext) -> Result<(SidecarRun, Option<Egress>), AbpError> {
+    fn start(
+        mut self,
+        context: &RunContext,
+    ) -> Result<(SidecarRun, Option<Egress>, ModelUse), AbpError> {
         self.check_mode(context.order())?;
         let egress = self.client.take_egress();
-        let order = order_for(context, egress.as_ref())?;
+        let mut order = order_for(context, egress.as_ref())?;
+        // An order cannot say where models are: that would lead the run's traffic elsewhere.
+        remove_own(&mut order.config, MODEL_API);
+        if let Some(setting) = self.models.setting(egress.as_ref())? {
+            set_own(&mut order.config, MODEL_API, setting);
+        }
         let run = self.client.run(self.run_id, &order);
-        run.map(|run| (run, egress))
+        let models = self.models;
+        run.map(|run| (run, egress, models))
             .map_err(|error| internal(&error))
     }
 
@@ -139,7 +155,10 @@ impl Session for SidecarSession {
             // Its temporary directory has to be there until the end.
             let _sandbox = self.sandbox.clone();
             let end = match self.start(&context) {
-                Ok((run, egress)) => follow(run, egress, &context, max_workspace).await,
+                Ok((run, egress, mut models)) => {
+                    let end = follow(run, egress, &mut models, &context, max_workspace).await;
+                    models.finish(end, &context).await
+                }
                 Err(error) => RunEnd::failed(error),
             };
             RunEnd {
@@ -183,6 +202,7 @@ fn order_for(context: &RunContext, egress: Option<&Egress>) -> Result<WorkOrder,
 async fn follow(
     mut run: SidecarRun,
     egress: Option<Egress>,
+    models: &mut ModelUse,
     context: &RunContext,
     max_workspace: Option<u64>,
 ) -> RunEnd {
@@ -209,11 +229,22 @@ async fn follow(
                 connections.tell(report, context).await;
                 continue;
             }
+            measured = models.next() => {
+                if let Err(error) = models.tell(measured, context).await {
+                    connections.finish(context).await;
+                    let RunEnded { exit, stderr_tail, .. } = run.stop().await;
+                    return RunEnd::failed(with_process_end(error, exit, &stderr_tail));
+                }
+                continue;
+            }
             items = run.next_items() => items,
         };
-        let Some(items) = items else {
+        let Some(mut items) = items else {
             break;
         };
+        if models.is_measured() {
+            items.retain(|item| usage_of(item).is_none());
+        }
         // After the end of the run the sidecar may still say something; nobody takes it.
         if stopped {
             continue;
@@ -226,8 +257,13 @@ async fn follow(
             stopped = true;
         }
     }
-    let ended = run.finish().await;
+    let mut ended = run.finish().await;
     connections.finish(context).await;
+    if models.is_measured()
+        && let Ok(claim) = &mut ended.result
+    {
+        claim.usage = UsageNormalized::default();
+    }
     conclude(ended, usage, context).await
 }
 

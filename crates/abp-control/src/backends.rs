@@ -31,7 +31,7 @@ pub(crate) fn register(
     }
     let place = Place::of_this_program();
     register_agents(&mut registry, config, &place, gateway);
-    register_sidecars(&mut registry, config, &place);
+    register_sidecars(&mut registry, config, &place, gateway);
     for (name, backend) in &config.backends {
         let BackendConfig::Mock { script, priority } = backend else {
             continue;

@@ -17,6 +17,8 @@ pub struct BuiltInHost {
     package: Option<&'static str>,
     /// Whether it asks before every use of a tool. Its tests show that it does.
     pub(crate) asks_first: bool,
+    /// Whether its agent asks models, at the address that it is told.
+    pub(crate) asks_models: bool,
 }
 
 /// Whether a host can be started.
@@ -45,6 +47,7 @@ const BUILT_IN_HOSTS: &[BuiltInHost] = &[
         script: "node/host.js",
         package: None,
         asks_first: false,
+        asks_models: false,
     },
     BuiltInHost {
         name: "sidecar:python",
@@ -52,6 +55,7 @@ const BUILT_IN_HOSTS: &[BuiltInHost] = &[
         script: "python/host.py",
         package: None,
         asks_first: false,
+        asks_models: false,
     },
     vendor_host(
         "sidecar:claude",
@@ -82,6 +86,7 @@ const fn vendor_host(
         script,
         package: Some(package),
         asks_first: true,
+        asks_models: true,
     }
 }
 

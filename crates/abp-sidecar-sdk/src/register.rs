@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_backend_core::ModelGateway;
 use abp_backend_sidecar::SidecarBackend;
 use abp_config::{BackendConfig, Config, EnvValue, SandboxConfig, SandboxEngine, SandboxNetwork};
 use abp_host::{
@@ -42,7 +43,13 @@ impl Place {
 
 /// Adds the sidecars that come with ABP, where they are installed, and the configured ones, which
 /// win over others of the same name.
-pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place: &Place) {
+/// Hosts of vendors' agents ask their models through `gateway`, where upstreams are configured for it.
+pub fn register_sidecars(
+    registry: &mut BackendRegistry,
+    config: &Config,
+    place: &Place,
+    gateway: &Arc<dyn ModelGateway>,
+) {
     let sandbox = sandbox_settings(&config.sandbox, place);
     for host in crate::built_in_hosts() {
         let found = host.installation(config, place.program.as_deref());
@@ -54,6 +61,9 @@ pub fn register_sidecars(registry: &mut BackendRegistry, config: &Config, place:
         let mut backend = SidecarBackend::new(host.name, spec, 0);
         if host.asks_first {
             backend = backend.asking_first();
+        }
+        if host.asks_models && !config.upstreams.is_empty() {
+            backend = backend.with_gateway(Arc::clone(gateway));
         }
         // A host with packages of its own is an installation by itself, and needs the common library.
         let sandbox = sandbox.clone().map(|mut settings| {

@@ -116,6 +116,8 @@ async fn start(
             search_path: OsStr::new("/usr/bin:/bin"),
             workspace,
             hidden: &[],
+            home: None,
+            installation: &[],
             overlays,
         };
         let sandbox = settings.plan(&confined, &PolicyEngine::default())?;

@@ -398,6 +398,193 @@ fn built_in_hosts_are_found_where_they_are_said_to_be() {
     assert!(String::from_utf8_lossy(&ran.stdout).contains("+hi"));
 }
 
+/// Asks before it uses a tool, announces it where it may, and says what it was told.
+const ASKING: &str = r#"
+hello; run
+say "{\"t\":\"permission_request\",\"ref_id\":\"$id\",\"id\":\"q\",\"tool_name\":\"Write\",\"tool_use_id\":\"c\",\"input\":{\"path\":\"a.txt\"}}"
+read -r answer
+case $answer in
+  *'"approved":true'*) echo hi > a.txt; event '"type":"tool_call","tool_name":"Write","tool_use_id":"c","input":{"path":"a.txt"}' ;;
+  *'"reason":'*) event '"type":"assistant_message","text":"I was denied"' ;;
+esac
+final '{"outcome":"complete"}'
+read -r rest || exit 0
+"#;
+
+#[test]
+fn a_sidecar_that_asks_is_answered_before_it_acts() {
+    // The policy, more arguments, the file's state, and the answers that are recorded.
+    let cases: [(&str, &[&str], bool, &[(&str, &str)]); 5] = [
+        ("{}", &[], true, &[]),
+        (
+            r#"{"disallowed_tools": ["Write"]}"#,
+            &[],
+            false,
+            &[("denied", "policy")],
+        ),
+        (
+            r#"{"deny_write": ["*.txt"]}"#,
+            &[],
+            false,
+            &[("denied", "policy")],
+        ),
+        (
+            r#"{"require_approval_for": ["Write"]}"#,
+            &[],
+            false,
+            &[("denied", "default")],
+        ),
+        (
+            r#"{"require_approval_for": ["Write"]}"#,
+            &["--approve", "Write"],
+            true,
+            &[("approved", "")],
+        ),
+    ];
+    for (policy, more, is_written, answers) in cases {
+        let desk = desk(ASKING, "");
+        desk.write("policy.json", policy);
+        let (status, receipt) = run(&desk, &[&["--policy", "policy.json"], more].concat());
+        assert_eq!(status, 0, "{policy}: {receipt:#}");
+        assert_eq!(receipt["outcome"], "complete", "{policy}");
+        let diff = receipt["verification"]["git_diff"].as_str().unwrap_or("");
+        assert_eq!(diff.contains("+hi"), is_written, "{policy}: {diff}");
+        let trace = receipt["trace"].as_array().unwrap();
+        let resolved = trace
+            .iter()
+            .filter(|event| event["type"] == "permission_resolved");
+        let resolved: Vec<_> = resolved
+            .map(|event| {
+                let by = event["decided_by"].as_str().unwrap();
+                let is_person = !matches!(by, "policy" | "default");
+                let by = if is_person { "" } else { by };
+                (event["outcome"].as_str().unwrap(), by)
+            })
+            .collect();
+        // Not judged a second time when it is announced.
+        assert_eq!(resolved, answers, "{policy}");
+    }
+}
+
+#[test]
+fn a_host_without_its_packages_says_how_to_install_them() {
+    let desk = Desk::new();
+    let hosts = repository().join("hosts");
+    let copy = desk.path("hosts");
+    std::fs::create_dir_all(copy.join("claude")).unwrap();
+    std::fs::copy(hosts.join("claude/host.js"), copy.join("claude/host.js")).unwrap();
+    let abp = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        command.env("ABP_HOSTS_DIR", &copy).output().unwrap()
+    };
+    let install = format!("npm ci --ignore-scripts --prefix {}/claude", copy.display());
+    let ran = abp(&["run", "--backend", "sidecar:claude", "--task", "x"]);
+    assert_eq!(ran.status.code(), Some(6));
+    let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(stderr.contains(&install), "{stderr}");
+    let listed = abp(&["backends", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let missing = listed["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert_eq!(missing[0]["name"], "sidecar:claude");
+    let package = copy.join("claude/node_modules/@anthropic-ai/claude-agent-sdk");
+    std::fs::create_dir_all(&package).unwrap();
+    std::fs::write(package.join("package.json"), "{}").unwrap();
+    let listed = abp(&["backends", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["missing"], serde_json::json!([]));
+    let names = listed["backends"].as_array().unwrap().iter();
+    let claude = names.filter(|row| row["name"] == "sidecar:claude").next();
+    let tools = &claude.unwrap()["policy_enforced_by"]["tools"];
+    assert_eq!(tools["by"], "permission request");
+}
+
+/// Asks a model where it is told to, and claims to have used more than it did.
+const ASKS_A_MODEL: &str = r#"
+import { settingOf } from '../lib/run.js';
+import { hello } from '../lib/sidecar.js';
+hello({ id: 'claude' }, { streaming: 'native' }).serve(async (order, ctx) => {
+  const { url, key } = settingOf(order, 'model_api');
+  const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', authorization: `Bearer ${key}` };
+  const body = JSON.stringify({ model: 'scripted', max_tokens: 10, messages: [{ role: 'user', content: 'hi' }] });
+  const response = await fetch(`${url}/v1/messages`, { method: 'POST', headers, body });
+  await ctx.reportUsage({ input_tokens: 999999, output_tokens: 999999 });
+  await ctx.emit('assistant_message', { text: `${response.status} ${key} ${JSON.stringify(await response.json())}` });
+});
+"#;
+
+#[test]
+fn a_host_asks_models_with_the_key_of_its_run() {
+    let hosts = repository().join("hosts");
+    let model = std::process::Command::new("node")
+        .arg(hosts.join("tests/scripted_model.js"))
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut model) = model else {
+        return abp_testkit::skip("a host and its gateway", "node is not installed");
+    };
+    let mut url = String::new();
+    let mut told = std::io::BufReader::new(model.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut told, &mut url).unwrap();
+    let desk = Desk::new();
+    let copy = desk.path("hosts");
+    let package = copy.join("claude/node_modules/@anthropic-ai/claude-agent-sdk");
+    std::fs::create_dir_all(&package).unwrap();
+    std::fs::write(package.join("package.json"), "{}").unwrap();
+    std::fs::write(copy.join("claude/host.js"), ASKS_A_MODEL).unwrap();
+    std::fs::create_dir(copy.join("lib")).unwrap();
+    for name in ["frames.js", "redact.js", "run.js", "sidecar.js"] {
+        std::fs::copy(hosts.join("lib").join(name), copy.join("lib").join(name)).unwrap();
+    }
+    std::fs::write(copy.join("package.json"), r#"{"type": "module"}"#).unwrap();
+    let config = format!(
+        "state_dir = {state:?}\nhosts_dir = {copy:?}\n[upstreams.scripted]\ndialect = \"claude\"\nbase_url = {url:?}\napi_key_env = \"SCRIPTED_KEY\"\nmodels = [\"scripted\"]\n",
+        state = desk.state(""),
+        url = url.trim(),
+    );
+    desk.write("operator.toml", config);
+    let mut command = desk.command(&[
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "sidecar:claude",
+        "--task",
+        "x",
+        // Not for an order to say.
+        "--param",
+        r#"abp.model_api={"url":"http://127.0.0.1:9","key":"k"}"#,
+    ]);
+    let ran = command
+        .env("SCRIPTED_KEY", "upstream-key-0001")
+        .output()
+        .unwrap();
+    model.kill().unwrap();
+    model.wait().unwrap();
+    let receipt = desk.receipts().pop().map(std::fs::read).unwrap().unwrap();
+    let text = String::from_utf8(receipt).unwrap();
+    let receipt: Value = serde_json::from_str(&text).unwrap();
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{stderr}{receipt:#}");
+    assert_eq!(receipt["usage_source"], "measured", "{receipt:#}");
+    assert_eq!(receipt["usage"]["input_tokens"], 100);
+    assert_eq!(receipt["exchanges"].as_array().unwrap().len(), 1);
+    assert!(
+        !text.contains("999999"),
+        "a claim was taken for a measurement"
+    );
+    let trace = receipt["trace"].as_array().unwrap();
+    let said = trace
+        .iter()
+        .find(|event| event["type"] == "assistant_message");
+    let said = said.unwrap()["text"].as_str().unwrap();
+    assert!(said.starts_with("200 "), "{said}");
+    // The host wrote its key into the answer; nothing that is recorded has it, or the upstream's.
+    assert!(!text.contains("upstream-key-0001"));
+    let key = said.split(' ').nth(1).unwrap();
+    assert!(key.contains("redacted") || key.contains('*'), "{said}");
+}
+
 fn check_json(desk: &Desk, program: &[&str]) -> (i32, Value) {
     let check = ["sidecar", "check", "--json", "--timeout", "5", "--"];
     let ran = desk.abp(&[&check, program].concat());

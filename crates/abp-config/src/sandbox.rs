@@ -22,6 +22,30 @@ pub struct SandboxConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub scratch_mb: Option<u32>,
+    /// Names of directories that are lent to staged runs where a `.gitignore` hides them; dependencies and build
+    /// output of the usual tools when omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lend: Option<Vec<String>>,
+}
+
+/// The directories that the usual tools keep dependencies and build output in.
+const LENT: [&str; 7] = [
+    "node_modules",
+    ".venv",
+    "venv",
+    "target",
+    "vendor",
+    ".gradle",
+    "deps",
+];
+
+impl SandboxConfig {
+    /// Names of ignored directories that are lent to staged runs.
+    #[must_use]
+    pub fn lend(&self) -> Vec<String> {
+        let usual = || LENT.map(str::to_owned).to_vec();
+        self.lend.clone().unwrap_or_else(usual)
+    }
 }
 
 /// The mechanism of a sandbox.

@@ -256,6 +256,7 @@ const SETTINGS: &[Setting] = &[
     setting(&["sandbox", "read_only"], Kind::List(&Kind::Path)),
     setting(&["sandbox", "network"], Kind::Choice(&["policy", "open"])),
     setting(&["sandbox", "scratch_mb"], at_least(1)),
+    setting(&["sandbox", "lend"], TEXTS),
     setting(
         &["backends", ANY, "type"],
         Kind::Choice(&["mock", "sidecar", "acp"]),

@@ -110,6 +110,7 @@ impl ControlPlane {
         let names = config.upstreams.keys().map(String::as_str);
         let metrics = Arc::new(MetricsCollector::new(names.chain([MOCK])));
         let options = RuntimeOptions {
+            lend: config.sandbox.lend(),
             state_dir: config.state_dir.clone(),
             stages_dir: config.stages_dir.clone(),
             emulation: config.emulation_config(),

@@ -120,6 +120,8 @@ pub(crate) struct Supervisor {
     answered: AnsweredCalls,
     /// Connections that the host's proxy carried or refused.
     connections: u64,
+    /// Whether the kernel refused an overlay of this run.
+    overlays_refused: bool,
 }
 
 /// Why no backend was opened.
@@ -178,6 +180,7 @@ pub(crate) async fn supervise(
         tool_calls: 0,
         answered: AnsweredCalls::default(),
         connections: 0,
+        overlays_refused: false,
     };
     let (stage, ended) = supervisor.carry_out().await;
     finish(supervisor, stage, ended).await
@@ -217,6 +220,7 @@ impl Supervisor {
                 return (None, Ended::failed(error));
             }
             let reason = Some(reason);
+            self.overlays_refused = true;
             stage = match self.prepare(spec, StageChoice::Copy { reason }).await {
                 Ok(stage) => stage,
                 Err(ended) => return (None, ended),
@@ -234,6 +238,17 @@ impl Supervisor {
             }
         };
         (Some(stage), ended)
+    }
+
+    /// The names of ignored directories that the run may use. Every backend that may be used has to mount
+    /// them, and no program outside its sandbox may meet the empty mount points.
+    fn lent_names(&self) -> Vec<String> {
+        let backends = &self.accepted.backends;
+        let can_mount = backends.iter().all(|one| one.descriptor().overlays);
+        if !can_mount || self.accepted.mcp.is_some() || self.overlays_refused {
+            return Vec::new();
+        }
+        self.accepted.runtime.lend.clone()
     }
 
     /// The form of the stage. An overlay is seen in one sandbox alone, so everything that works on the
@@ -262,6 +277,7 @@ impl Supervisor {
         let progress = Arc::clone(&self.accepted.staging);
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_choice(choice)
+            .with_lent(self.lent_names())
             .with_progress(Arc::clone(&progress));
         let hidden = self.accepted.policy.unreadable_paths().clone();
         let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
@@ -303,7 +319,8 @@ impl Supervisor {
             match tried.map_err(NotEngaged::Ended)? {
                 Ok(engaged) => return Ok(engaged),
                 Err(error)
-                    if stage.is_overlay() && error.code() == ErrorCode::WorkspaceInitFailed =>
+                    if !stage.overlays().is_empty()
+                        && error.code() == ErrorCode::WorkspaceInitFailed =>
                 {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     let reason = cause.unwrap_or_else(|| error.to_string());

@@ -57,6 +57,8 @@ pub struct RuntimeOptions {
     pub stages_dir: PathBuf,
     /// Emulation strategies that replace the defaults.
     pub emulation: EmulationConfig,
+    /// Names of ignored directories that are lent to staged runs, such as `node_modules`.
+    pub lend: Vec<String>,
     /// How many runs go on at once; each may be several processes.
     pub max_running: usize,
 }

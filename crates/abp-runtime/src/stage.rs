@@ -48,14 +48,9 @@ impl Stage {
         is_staged.then(|| self.workspace.source().to_owned())
     }
 
-    /// Whether only a sandbox that mounts [`Self::overlays`] has the workspace.
-    pub(crate) fn is_overlay(&self) -> bool {
-        *self.workspace.form() == StageForm::Overlay
-    }
-
     /// The overlays that the sandbox of the run mounts.
     pub(crate) fn overlays(&self) -> Vec<Overlay> {
-        self.workspace.overlays()
+        self.workspace.overlays().to_vec()
     }
 
     /// What the host's own handling of this workspace holds of a policy.

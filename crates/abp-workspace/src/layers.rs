@@ -36,6 +36,8 @@ pub(crate) struct LayerFindings {
     pub(crate) masked: Vec<Vec<u8>>,
     /// Those of them that the policy hides.
     pub(crate) hidden: Vec<Vec<u8>>,
+    /// Ignored directories that the run may use, and that are no part of its changes.
+    pub(crate) lent: Vec<Vec<u8>>,
     /// Directories that the mask shows with plain permission bits.
     pub(crate) dressed: Vec<Vec<u8>>,
     /// Names of the top layer that stand for removed ones.
@@ -50,6 +52,7 @@ impl LayerFindings {
         self.stamps.extend(other.stamps);
         self.masked.extend(other.masked);
         self.hidden.extend(other.hidden);
+        self.lent.extend(other.lent);
         self.dressed.extend(other.dressed);
         self.whiteouts.extend(other.whiteouts);
         self.opaque.extend(other.opaque);

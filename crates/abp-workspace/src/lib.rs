@@ -42,6 +42,7 @@ mod ingest;
 mod journal;
 mod layers;
 mod left_out;
+mod lent;
 mod limits;
 mod manager;
 mod manifest;

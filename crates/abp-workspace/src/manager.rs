@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use abp_core::{WorkspaceMode, WorkspaceSpec};
 use abp_glob::GlobList;
+use abp_sandbox::Overlay;
 use uuid::Uuid;
 
 use crate::Error;
@@ -18,6 +19,7 @@ use crate::dir::Dir;
 use crate::git::{GitBaseline, GitLimits, import_baseline, make_baseline};
 use crate::layers::make_opaque;
 use crate::left_out::LeftOutList;
+use crate::lent::lend;
 use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
 use crate::notes::name_twins;
@@ -39,6 +41,7 @@ pub struct WorkspaceManager {
     git: Option<GitLimits>,
     progress: Arc<StageProgress>,
     choice: StageChoice,
+    lend: BTreeSet<String>,
 }
 
 /// The form that stages are to have.
@@ -62,7 +65,17 @@ impl WorkspaceManager {
             git: Some(GitLimits::default()),
             progress: Arc::default(),
             choice: StageChoice::Copy { reason: None },
+            lend: BTreeSet::new(),
         }
+    }
+
+    /// Lends ignored directories of these names (`node_modules`, `target`) to staged runs: they are shown copy on
+    /// write and are no part of the changes. The sandbox of the run has to mount
+    /// [`PreparedWorkspace::overlays`].
+    #[must_use]
+    pub fn with_lent(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.lend = names.into_iter().collect();
+        self
     }
 
     /// Sets the form of stages. An overlay is of use only to a run whose processes are all in one sandbox
@@ -214,7 +227,7 @@ impl WorkspaceManager {
                 }
             }
         };
-        self.record(stage, mode, source, selection, hidden, reason)
+        self.record(stage, mode, source, source_path, selection, hidden, reason)
     }
 
     /// Fills a stage with the layers of an overlay.
@@ -229,6 +242,7 @@ impl WorkspaceManager {
         let bounds = SurveyLimits {
             limits: self.limits,
             progress: Arc::clone(&self.progress),
+            lend: self.lend.clone(),
         };
         let tree = stage.create_tree()?;
         let surveyed =
@@ -264,6 +278,8 @@ impl WorkspaceManager {
                 selection: surveyed.selection,
             },
             form: StageForm::Overlay,
+            lent: surveyed.overlay.lent.clone(),
+            overlays: vec![surveyed.overlay.mount.clone()],
             overlay: Some(surveyed.overlay),
             left_out,
             hidden: surveyed.hidden,
@@ -277,6 +293,7 @@ impl WorkspaceManager {
         stage: &Stage,
         mode: WorkspaceMode,
         source: &Dir,
+        source_path: &Path,
         selection: Selection,
         hidden: &GlobList,
         reason: Option<String>,
@@ -293,7 +310,7 @@ impl WorkspaceManager {
             .select(selection.clone())
             .skip(stage.stages_id()?);
         if copy.is_some() {
-            walker = walker.hide(hidden.clone());
+            walker = walker.hide(hidden.clone()).lend(self.lend.clone());
         }
         let walked = walker.record(budget, copy.as_ref(), packs)?;
         if self.progress.is_stopped() {
@@ -331,6 +348,8 @@ impl WorkspaceManager {
             left_out = left_out.count,
             "workspace prepared"
         );
+        let lent: BTreeSet<Vec<u8>> = walked.layers.lent.into_iter().collect();
+        let overlays = lend(stage, source, source_path, &lent, &walked.layers.masked)?;
         let form = match &copy {
             Some(_) => StageForm::Copy { reason },
             None => StageForm::InPlace,
@@ -338,6 +357,8 @@ impl WorkspaceManager {
         Ok(FilledStage {
             copy,
             form,
+            lent,
+            overlays,
             overlay: None,
             baseline: Baseline {
                 manifest,
@@ -372,6 +393,8 @@ impl WorkspaceManager {
             baseline: Arc::new(filled.baseline),
             form: filled.form,
             overlay: filled.overlay,
+            overlays: filled.overlays,
+            lent: filled.lent,
             left_out: filled.left_out,
             hidden: filled.hidden,
             git: filled.git,
@@ -386,6 +409,8 @@ struct FilledStage {
     copy: Option<Dir>,
     form: StageForm,
     overlay: Option<OverlayStage>,
+    overlays: Vec<Overlay>,
+    lent: BTreeSet<Vec<u8>>,
     baseline: Baseline,
     left_out: LeftOutList,
     hidden: Vec<u64>,

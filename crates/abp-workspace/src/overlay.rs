@@ -57,6 +57,8 @@ pub(crate) struct OverlayStage {
     hidden_rules: GlobList,
     /// The names that the policy hid at the start.
     hidden: HashSet<Vec<u8>>,
+    /// Ignored directories that the overlay shows all the same.
+    pub(crate) lent: BTreeSet<Vec<u8>>,
 }
 
 /// A surveyed source.
@@ -79,6 +81,8 @@ pub(crate) struct Compared {
 pub(crate) struct SurveyLimits {
     pub(crate) limits: StageLimits,
     pub(crate) progress: Arc<StageProgress>,
+    /// Names of ignored directories that are lent.
+    pub(crate) lend: BTreeSet<String>,
 }
 
 impl OverlayStage {
@@ -104,9 +108,11 @@ impl OverlayStage {
             .select(selection.clone())
             .skip(stages)
             .hide(hidden.clone())
+            .lend(bounds.lend)
             .survey(Purpose::Survey, budget)?;
         let LayerFindings {
             stamps,
+            lent,
             masked,
             hidden: hidden_names,
             dressed,
@@ -138,6 +144,7 @@ impl OverlayStage {
             stamps,
             hidden_rules: hidden.clone(),
             hidden: hidden_names.into_iter().collect(),
+            lent: lent.into_iter().collect(),
         };
         let entries = walked.entries.into_iter().map(|(entry, _)| entry);
         Ok(Surveyed {

@@ -1,5 +1,6 @@
 //! A workspace in use: resolves paths, reads and writes files for tools, collects changes.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,10 @@ pub struct PreparedWorkspace {
     pub(crate) form: StageForm,
     /// The layers, where the stage is an overlay.
     pub(crate) overlay: Option<OverlayStage>,
+    /// The overlays that the sandbox mounts.
+    pub(crate) overlays: Vec<Overlay>,
+    /// Ignored directories that are lent, and no part of the changes.
+    pub(crate) lent: BTreeSet<Vec<u8>>,
     pub(crate) left_out: LeftOutList,
     pub(crate) hidden: Vec<u64>,
     pub(crate) git: GitBaseline,
@@ -119,9 +124,8 @@ impl PreparedWorkspace {
 
     /// The overlays that the sandbox of the run has to mount; without them the workspace is not there.
     #[must_use]
-    pub fn overlays(&self) -> Vec<Overlay> {
-        let overlay = self.overlay.iter();
-        overlay.map(|overlay| overlay.mount.clone()).collect()
+    pub fn overlays(&self) -> &[Overlay] {
+        &self.overlays
     }
 
     /// The content of the workspace at the start.
@@ -311,6 +315,7 @@ impl PreparedWorkspace {
         let walker = if self.is_staged {
             Walker::new(&self.root_dir, StateDir::Foreign)
                 .skip_repository(self.git == GitBaseline::Made)
+                .pass_over(self.lent.clone())
         } else {
             Walker::new(&self.root_dir, StateDir::Own)
                 .select(baseline.selection.clone())

@@ -45,7 +45,13 @@ pub(crate) enum IgnoredFiles {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Take,
-    Leave { reason: String },
+    Leave {
+        reason: String,
+    },
+    /// As `Leave`, by a `.gitignore` alone.
+    Ignore {
+        reason: String,
+    },
 }
 
 impl Selection {
@@ -196,7 +202,7 @@ impl Selection {
                     glob.original(),
                     display_path(path_of(&file))
                 );
-                Some(Fate::Leave { reason })
+                Some(Fate::Ignore { reason })
             }
         }
     }

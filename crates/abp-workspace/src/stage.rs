@@ -24,6 +24,8 @@ use crate::trash::throw_away;
 pub(crate) const TREE: &str = "tree";
 /// The layer of an overlay that hides names of the source.
 pub(crate) const MASK: &str = "mask";
+/// The layers of lent directories, numbered.
+pub(crate) const LENT: &str = "lent";
 /// The kernel's own directory of an overlay.
 pub(crate) const WORK: &str = "work";
 

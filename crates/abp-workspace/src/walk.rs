@@ -7,6 +7,7 @@
 //! A name that cannot be used is left out and named. Only a full disk, an exceeded budget or an
 //! exhausted process ends the walk.
 
+use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -60,6 +61,10 @@ pub(crate) struct Walker<'a> {
     skip: Option<FileId>,
     /// Paths that are not copied, whatever is selected.
     hidden: Option<GlobList>,
+    /// Names of ignored directories that are lent.
+    lend: BTreeSet<String>,
+    /// Paths that are passed over with everything beneath them.
+    outside: BTreeSet<Vec<u8>>,
     /// Whether the tree is the top layer of an overlay, with the kernel's marks in it.
     is_upper: bool,
 }
@@ -73,8 +78,22 @@ impl<'a> Walker<'a> {
             selection: None,
             skip: None,
             hidden: None,
+            lend: BTreeSet::new(),
+            outside: BTreeSet::new(),
             is_upper: false,
         }
+    }
+
+    /// Lends ignored directories of these names.
+    pub(crate) fn lend(mut self, names: BTreeSet<String>) -> Self {
+        self.lend = names;
+        self
+    }
+
+    /// Passes over paths that are no part of the change set.
+    pub(crate) fn pass_over(mut self, paths: BTreeSet<Vec<u8>>) -> Self {
+        self.outside = paths;
+        self
     }
 
     /// Reads the marks of an overlay's top layer.
@@ -281,6 +300,9 @@ impl<'a> Descent<'a> {
     }
 
     fn visit(&mut self, here: &mut Here, entry: Named, path: &mut Vec<u8>) -> Result<(), Error> {
+        if self.walker.outside.contains(path) {
+            return Ok(());
+        }
         if self.walker.is_upper && here.is_whiteout(&entry) {
             self.found.layers.whiteouts.push(path.clone());
             return Ok(());
@@ -319,9 +341,15 @@ impl<'a> Descent<'a> {
             Some(selection) => selection.of_file(path),
             None => Fate::Take,
         };
-        if let Fate::Leave { reason } = fate {
-            self.leave(path, reason);
-            return Ok(());
+        match fate {
+            Fate::Take => {}
+            Fate::Ignore { reason } if entry.file_type.is_dir() && self.lends(&entry.name) => {
+                return self.lend_directory(here, &entry.name, path, reason);
+            }
+            Fate::Leave { reason } | Fate::Ignore { reason } => {
+                self.leave(path, reason);
+                return Ok(());
+            }
         }
         let taken = self.shared.budget.take_name();
         taken.map_err(|exceeded| too_large(exceeded, path))?;
@@ -402,6 +430,63 @@ impl<'a> Descent<'a> {
         let mut next = Here::new(child, child_copy, depth);
         next.has_marked_files = has_marked_files;
         self.directory(next, path)
+    }
+
+    fn lends(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| self.walker.lend.contains(name))
+    }
+
+    /// Lends an ignored directory, without the names in it that the policy hides. A copy gets an empty
+    /// directory for the mount.
+    fn lend_directory(
+        &mut self,
+        here: &Here,
+        name: &[u8],
+        path: &mut Vec<u8>,
+        reason: String,
+    ) -> Result<(), Error> {
+        let listed = here.dir.open_dir(name).and_then(|dir| {
+            let hidden = self.walker.hidden.as_ref();
+            let mut names = LentNames {
+                hidden,
+                left: MAX_LENT_NAMES,
+                found: Vec::new(),
+            };
+            names.look_through(&dir, path, 0)?;
+            Ok(names)
+        });
+        let names = match listed {
+            Ok(names) if names.left > 0 => names,
+            Ok(_) => {
+                self.leave(path, format!("{reason}; it has too many names to be lent"));
+                return Ok(());
+            }
+            Err(error) if is_exhausted(error) => return Err(failed("list", path, error)),
+            Err(error) => {
+                self.leave(
+                    path,
+                    format!("{reason}; it cannot be listed, so it is not lent: {error}"),
+                );
+                return Ok(());
+            }
+        };
+        for (hidden, index, pattern) in names.found {
+            if let Some(count) = self.hidden.get_mut(index) {
+                *count += 1;
+            }
+            let reason = format!("hidden by the deny_read pattern {pattern:?}");
+            self.found.left_out.add(self.place, &hidden, reason);
+            self.found.layers.masked.push(hidden.clone());
+            self.found.layers.hidden.push(hidden);
+        }
+        if let Some(copy) = &here.copy {
+            let made = copy.create_dir(name, 0o700);
+            made.map_err(|error| failed("copy", path, error))?;
+        }
+        let reason = format!("{reason}; the run may use it, and changes in it are dropped");
+        self.found.left_out.add(self.place, path, reason);
+        self.found.layers.lent.push(path.clone());
+        Ok(())
     }
 
     /// Records a file of a source by its stamp.
@@ -537,6 +622,59 @@ impl<'a> Descent<'a> {
             // They end early only by a panic, which is raised again where they are joined.
             FileReaders::Queue(batches) => drop(batches.send(batch)),
         }
+    }
+}
+
+/// The most names of a lent directory that are looked through.
+const MAX_LENT_NAMES: usize = 300_000;
+/// The deepest level of a lent directory that is looked through; a deeper one is not lent.
+const MAX_LENT_DEPTH: u32 = 256;
+
+/// The names in a lent directory that the policy hides.
+struct LentNames<'a> {
+    hidden: Option<&'a GlobList>,
+    /// The number of names that may still be met.
+    left: usize,
+    /// Each with its rule.
+    found: Vec<(Vec<u8>, usize, String)>,
+}
+
+impl LentNames<'_> {
+    fn look_through(
+        &mut self,
+        dir: &Dir,
+        path: &mut Vec<u8>,
+        depth: u32,
+    ) -> rustix::io::Result<()> {
+        if depth > MAX_LENT_DEPTH {
+            self.left = 0;
+        }
+        let length = path.len();
+        for entry in dir.entries()? {
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                return Ok(());
+            }
+            push_component(path, &entry.name);
+            let found = self
+                .hidden
+                .and_then(|hidden| hidden.first_match(path_of(path)));
+            let looked = match found {
+                Some(found) => {
+                    let pattern = found.pattern.to_owned();
+                    self.found.push((path.clone(), found.index, pattern));
+                    Ok(())
+                }
+                None if entry.file_type.is_dir() => {
+                    let child = dir.open_dir(&entry.name);
+                    child.and_then(|child| self.look_through(&child, path, depth + 1))
+                }
+                None => Ok(()),
+            };
+            path.truncate(length);
+            looked?;
+        }
+        Ok(())
     }
 }
 

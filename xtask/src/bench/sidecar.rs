@@ -157,6 +157,7 @@ async fn whole_rate(state: &Path, source: &Path) -> Result<f64> {
     let mut registry = BackendRegistry::new();
     registry.register(Arc::new(SidecarBackend::new("bench", spec, 0)));
     let options = RuntimeOptions {
+        lend: Vec::new(),
         state_dir: state.join("state"),
         stages_dir: state.join("stages"),
         emulation: EmulationConfig::default(),

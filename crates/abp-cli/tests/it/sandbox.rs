@@ -437,6 +437,64 @@ fn a_program_of_the_command_line_is_confined() {
     );
 }
 
+/// A run tests its project in the stage, with what the user's own builds left: dependencies are there, can be
+/// written, and no byte of it reaches the source or the changes.
+#[test]
+fn runs_can_test_projects_with_lent_dependencies() {
+    let script = r#"hello; SEEN=/tmp/seen; run
+{ cat node_modules/dep/index.js; cat node_modules/dep/.env && echo leaked
+echo cache > node_modules/dep/cache && cat node_modules/dep/cache
+rm -r target; mkdir target; echo built > target/out
+PYTHONPATH=.venv/lib python3 -c 'import dependency; print(dependency.NAME)'
+node -e "console.log(require('dep'))"; ls -A other; } > said 2>/dev/null
+final '{"outcome":"complete"}'
+"#;
+    let desk = desk_with(script, "", "");
+    desk.write(".gitignore", "node_modules\n.venv/\ntarget\nother\n");
+    for (file, content) in [
+        ("node_modules/dep/index.js", "module.exports = 'js';\n"),
+        ("node_modules/dep/.env", "SECRET=1\n"),
+        (".venv/lib/dependency.py", "NAME = 'py'\n"),
+        ("target/old", "old\n"),
+        ("other/file", "other\n"),
+    ] {
+        std::fs::create_dir_all(desk.path(file).parent().unwrap()).unwrap();
+        desk.write(file, content);
+    }
+    for more in [&[][..], &["--snapshot"]] {
+        let before = desk.receipts();
+        run(&desk, more);
+        let mut receipts = desk.receipts();
+        receipts.retain(|path| !before.contains(path));
+        let receipt: Value = serde_json::from_slice(&std::fs::read(&receipts[0]).unwrap()).unwrap();
+        if receipt["workspace"]["stage"] == "copy" && more.is_empty() {
+            return abp_testkit::skip("lent directories", "no overlay can be mounted");
+        }
+        assert_eq!(receipt["outcome"], "complete", "{receipt:#}");
+        let status = receipt["verification"]["git_status"].as_str().unwrap();
+        assert_eq!(status, "?? said\n", "{more:?}: {receipt:#}");
+        let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+        let said: Vec<&str> = diff
+            .lines()
+            .filter_map(|line| line.strip_prefix('+'))
+            .collect();
+        let mut expected = vec!["++ b/said", "module.exports = 'js';", "cache", "py"];
+        expected.extend(works("node").then_some("js"));
+        assert_eq!(said, expected, "{more:?}: {receipt:#}");
+        let left_out = receipt["workspace"]["left_out"].to_string();
+        assert!(left_out.contains("the run may use it"), "{left_out}");
+        let hidden = rule(&receipt, "deny_read", "**/.env");
+        assert_eq!(hidden["by"], "not staged");
+    }
+    assert!(desk.path("target/old").exists() && !desk.path("target/out").exists());
+    assert!(!desk.path("node_modules/dep/cache").exists());
+}
+
+fn works(program: &str) -> bool {
+    let ran = Command::new(program).arg("--version").output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
+
 /// The name and the content of a file.
 type File = (&'static str, &'static str);
 

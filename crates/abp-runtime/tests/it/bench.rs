@@ -54,6 +54,7 @@ impl Bench {
         prices.set("priced", price);
         let stages = TempDir::new().unwrap();
         let options = RuntimeOptions {
+            lend: Vec::new(),
             state_dir: state.path().to_owned(),
             stages_dir: stages.path().to_owned(),
             emulation: EmulationConfig::default(),

@@ -37,8 +37,7 @@ fn try_overlay(fixture: &Fixture) -> Result<PreparedWorkspace, Error> {
 
 /// Runs a script in an overlay, as the agent.
 fn work(workspace: &PreparedWorkspace, script: &[u8]) -> Output {
-    let overlays = workspace.overlays();
-    let layers = overlays.first().expect("layers");
+    let layers = workspace.overlays().first().expect("layers");
     let lower: Vec<_> = layers.lower.iter().map(|path| path.as_os_str()).collect();
     let mut options = OsString::from("userxattr,lowerdir=");
     options.push(lower.join(std::ffi::OsStr::new(":")));

@@ -20,7 +20,7 @@ use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_store::Store;
 use abp_telemetry::MetricsCollector;
-use abp_workspace::{StageChoice, StageProgress, WorkspaceManager};
+use abp_workspace::{Placeholder, StageChoice, StageProgress, WorkspaceManager};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -251,6 +251,20 @@ impl Supervisor {
         self.accepted.runtime.lend.clone()
     }
 
+    /// Names that the policy protects and that must not be created either. They are of use only where every
+    /// backend that may be used mounts over them.
+    fn placeholders(&self) -> Vec<Placeholder> {
+        let backends = &self.accepted.backends;
+        if !backends.iter().all(|one| one.descriptor().mounts) {
+            return Vec::new();
+        }
+        let named = self.accepted.policy.named_paths().into_iter();
+        named
+            .filter(|(rule, _)| rule.list == PolicyList::DenyWrite)
+            .map(|(rule, path)| Placeholder::of_pattern(&rule.pattern, path))
+            .collect()
+    }
+
     /// The form of the stage. An overlay is seen in one sandbox alone, so everything that works on the
     /// workspace has to be in it, whichever backend is used in the end.
     fn stage_choice(&self, spec: &WorkspaceSpec) -> StageChoice {
@@ -278,6 +292,7 @@ impl Supervisor {
         let manager = WorkspaceManager::new(&self.accepted.runtime.stages_dir)
             .with_choice(choice)
             .with_lent(self.lent_names())
+            .with_placeholders(self.placeholders())
             .with_progress(Arc::clone(&progress));
         let hidden = self.accepted.policy.unreadable_paths().clone();
         let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);

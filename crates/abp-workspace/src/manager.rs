@@ -1,6 +1,6 @@
 //! Prepares workspaces: a staged copy, or the source in place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ use crate::manifest::Manifest;
 use crate::notes::name_twins;
 use crate::overlay::{OverlayStage, SurveyLimits};
 use crate::pack::PackWriter;
+use crate::placeholder::{Placeholder, choose, make_in_copy};
 use crate::prepared::{Baseline, PreparedWorkspace, StageForm};
 use crate::progress::StageProgress;
 use crate::selection::{IgnoredFiles, Selection};
@@ -42,6 +43,7 @@ pub struct WorkspaceManager {
     progress: Arc<StageProgress>,
     choice: StageChoice,
     lend: BTreeSet<String>,
+    placeholders: Vec<Placeholder>,
 }
 
 /// The form that stages are to have.
@@ -66,7 +68,16 @@ impl WorkspaceManager {
             progress: Arc::default(),
             choice: StageChoice::Copy { reason: None },
             lend: BTreeSet::new(),
+            placeholders: Vec::new(),
         }
+    }
+
+    /// Keeps the places of protected names that are not there, so that the sandbox of a staged run can mount
+    /// over them. In place nothing is made.
+    #[must_use]
+    pub fn with_placeholders(mut self, placeholders: Vec<Placeholder>) -> Self {
+        self.placeholders = placeholders;
+        self
     }
 
     /// Lends ignored directories of these names (`node_modules`, `target`) to staged runs: they are shown copy on
@@ -243,6 +254,7 @@ impl WorkspaceManager {
             limits: self.limits,
             progress: Arc::clone(&self.progress),
             lend: self.lend.clone(),
+            placeholders: self.placeholders.clone(),
         };
         let tree = stage.create_tree()?;
         let surveyed =
@@ -278,6 +290,7 @@ impl WorkspaceManager {
                 selection: surveyed.selection,
             },
             form: StageForm::Overlay,
+            placeholders: BTreeMap::new(),
             lent: surveyed.overlay.lent.clone(),
             overlays: vec![surveyed.overlay.mount.clone()],
             overlay: Some(surveyed.overlay),
@@ -350,6 +363,14 @@ impl WorkspaceManager {
         );
         let lent: BTreeSet<Vec<u8>> = walked.layers.lent.into_iter().collect();
         let overlays = lend(stage, source, source_path, &lent, &walked.layers.masked)?;
+        let placeholders = match &copy {
+            Some(tree) => {
+                let chosen = choose(&self.placeholders, &manifest);
+                make_in_copy(tree, &chosen).map_err(|error| stage.failed(error))?;
+                chosen
+            }
+            None => BTreeMap::new(),
+        };
         let form = match &copy {
             Some(_) => StageForm::Copy { reason },
             None => StageForm::InPlace,
@@ -357,6 +378,7 @@ impl WorkspaceManager {
         Ok(FilledStage {
             copy,
             form,
+            placeholders,
             lent,
             overlays,
             overlay: None,
@@ -395,6 +417,7 @@ impl WorkspaceManager {
             overlay: filled.overlay,
             overlays: filled.overlays,
             lent: filled.lent,
+            placeholders: filled.placeholders,
             left_out: filled.left_out,
             hidden: filled.hidden,
             git: filled.git,
@@ -411,6 +434,7 @@ struct FilledStage {
     overlay: Option<OverlayStage>,
     overlays: Vec<Overlay>,
     lent: BTreeSet<Vec<u8>>,
+    placeholders: BTreeMap<Vec<u8>, Placeholder>,
     baseline: Baseline,
     left_out: LeftOutList,
     hidden: Vec<u64>,

@@ -35,7 +35,8 @@ use crate::limits::{Budget, StageLimits};
 use crate::manifest::{Entry, FileKind, Manifest, SpecialKind};
 use crate::mask::{MAX_MASKED, has_parent, topmost, write_mask};
 use crate::pack::{PackPosition, PackWriter};
-use crate::prepared::{Baseline, bytes_of};
+use crate::placeholder::{Placeholder, choose, make_in_mask};
+use crate::prepared::{Baseline, bytes_of, split};
 use crate::progress::StageProgress;
 use crate::quote::display_path;
 use crate::selection::Selection;
@@ -83,6 +84,8 @@ pub(crate) struct SurveyLimits {
     pub(crate) progress: Arc<StageProgress>,
     /// Names of ignored directories that are lent.
     pub(crate) lend: BTreeSet<String>,
+    /// Names that must not be created.
+    pub(crate) placeholders: Vec<Placeholder>,
 }
 
 impl OverlayStage {
@@ -130,7 +133,18 @@ impl OverlayStage {
         }
         stage.create_dir(WORK)?;
         let mask = stage.create_dir(MASK)?;
-        write_mask(&mask, source, &masked, &dressed).map_err(|error| no_mask(stage, error))?;
+        let entries = walked.entries.into_iter().map(|(entry, _)| entry);
+        let manifest = Manifest::of_overlay(entries.collect());
+        let chosen = choose(&bounds.placeholders, &manifest);
+        // The directories above them are shown as those of the source.
+        let above = chosen.keys().map(|path| split(path).0.to_vec());
+        let shown: Vec<Vec<u8>> = dressed
+            .into_iter()
+            .chain(above.filter(|path| !path.is_empty()))
+            .collect();
+        write_mask(&mask, source, &masked, &shown)
+            .and_then(|()| make_in_mask(&mask, &masked, &chosen))
+            .map_err(|error| no_mask(stage, error))?;
         let overlay = Self {
             mount: Overlay {
                 target: stage.path.join(TREE),
@@ -146,10 +160,9 @@ impl OverlayStage {
             hidden: hidden_names.into_iter().collect(),
             lent: lent.into_iter().collect(),
         };
-        let entries = walked.entries.into_iter().map(|(entry, _)| entry);
         Ok(Surveyed {
             overlay,
-            manifest: Manifest::of_overlay(entries.collect()),
+            manifest,
             selection: walked.selection.unwrap_or(selection).frozen(),
             left_out: walked.left_out,
             hidden: walked.hidden,

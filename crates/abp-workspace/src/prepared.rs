@@ -1,6 +1,6 @@
 //! A workspace in use: resolves paths, reads and writes files for tools, collects changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::limits::{Budget, StageLimits};
 use crate::manifest::Manifest;
 use crate::overlay::OverlayStage;
 use crate::pack::{Pack, PackPosition};
+use crate::placeholder::{Placeholder, without};
 use crate::resolve::{Landing, Tree, land};
 use crate::selection::Selection;
 use crate::source::SourceIdentity;
@@ -48,6 +49,8 @@ pub struct PreparedWorkspace {
     pub(crate) overlays: Vec<Overlay>,
     /// Ignored directories that are lent, and no part of the changes.
     pub(crate) lent: BTreeSet<Vec<u8>>,
+    /// Names of a copy that only keep a place.
+    pub(crate) placeholders: BTreeMap<Vec<u8>, Placeholder>,
     pub(crate) left_out: LeftOutList,
     pub(crate) hidden: Vec<u64>,
     pub(crate) git: GitBaseline,
@@ -328,7 +331,8 @@ impl PreparedWorkspace {
                 .collect(compared.after, compared.notes);
         }
         let walked = walker.verify(Budget::new(limits, 0, Arc::default()))?;
-        let after = Manifest::new(walked.entries.into_iter().map(|(entry, _)| entry).collect());
+        let entries = walked.entries.into_iter().map(|(entry, _)| entry);
+        let after = without(entries.collect(), &self.placeholders);
         Collector::new(&self.root_dir, Arc::clone(baseline)).collect(after, Vec::new())
     }
 

@@ -490,6 +490,63 @@ final '{"outcome":"complete"}'
     assert!(!desk.path("node_modules/dep/cache").exists());
 }
 
+/// CVE-2026-25725: a sandbox that protects settings which are there lets an agent create those that are not.
+#[test]
+fn d14_protected_settings_that_are_absent_cannot_be_created() {
+    let script = r#"hello; SEEN=/tmp/seen; run
+try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name done" >> tried.txt; fi; }
+put() { sh -c 'mkdir -p "$(dirname "$1")"; echo forged > "$1"' sh "$1"; }
+try settings put .claude/settings.json
+try rename mv .claude away
+try remove rmdir .claude
+try link ln -sfn /tmp .claude
+try mcp put .mcp.json
+try mcp-rename sh -c 'echo forged > t && mv t .mcp.json'
+try codex put .codex/config.toml
+try nested put sub/.vscode/tasks.json
+echo fine > allowed.txt
+final '{"outcome":"complete"}'
+"#;
+    let desk = desk_with(script, "", "");
+    std::fs::create_dir(desk.path("sub")).unwrap();
+    // Ignored settings of the user's own are not staged and not shown, and stay protected.
+    std::fs::create_dir(desk.path(".codex")).unwrap();
+    desk.write("sub/file", "x\n")
+        .write(".codex/config.toml", "own\n")
+        .write(".gitignore", ".codex\n");
+    let protected = [".claude/**", ".mcp.json", ".codex", "sub/.vscode/**"];
+    let policy = json!({ "deny_write": protected });
+    desk.write("policy.json", policy.to_string());
+    for more in [
+        &["--policy", "policy.json"][..],
+        &["--policy", "policy.json", "--snapshot"],
+    ] {
+        let before = desk.receipts();
+        run(&desk, more);
+        let mut receipts = desk.receipts();
+        receipts.retain(|path| !before.contains(path));
+        let receipt: Value = serde_json::from_slice(&std::fs::read(&receipts[0]).unwrap()).unwrap();
+        assert_eq!(receipt["outcome"], "complete", "{receipt:#}");
+        let status = receipt["verification"]["git_status"].as_str().unwrap();
+        let left: Vec<&str> = status.lines().filter(|line| *line != "?? t").collect();
+        assert_eq!(left, ["?? allowed.txt"], "{more:?}: {receipt:#}");
+        for pattern in protected {
+            let rule = rule(&receipt, "deny_write", pattern);
+            assert_eq!(rule["enforced_by"], "kernel", "{pattern}: {rule}");
+        }
+        let id = receipt["meta"]["run_id"].as_str().unwrap();
+        let applied = desk.abp(&["apply", "--config", "operator.toml", id]);
+        assert_eq!(applied.status, 0, "{}", applied.stderr);
+        for absent in [".claude", ".mcp.json", "sub/.vscode"] {
+            assert!(!desk.path(absent).exists(), "{absent} is in the source");
+        }
+        std::fs::remove_file(desk.path("allowed.txt")).unwrap();
+        drop(std::fs::remove_file(desk.path("t")));
+    }
+    let own = std::fs::read_to_string(desk.path(".codex/config.toml")).unwrap();
+    assert_eq!(own, "own\n");
+}
+
 fn works(program: &str) -> bool {
     let ran = Command::new(program).arg("--version").output();
     ran.is_ok_and(|ran| ran.status.success())

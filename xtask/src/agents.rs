@@ -1,8 +1,11 @@
-//! Runs the agents people use through the gateway, each in front of a vendor that is not its own.
+//! Runs the agents people use: over the Agent Client Protocol, and through the gateway, each in front of a
+//! vendor that is not its own.
 //!
 //! What is run, and what it takes, is in `tests/agents/README.md`. What a machine cannot provide is
 //! skipped with the reason. The last line is `N passed, N failed, N skipped`.
 
+mod acp;
+mod model;
 mod run;
 
 use std::fs;
@@ -15,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use crate::npm::NpmPackages;
 use crate::output::say;
 use crate::workspace::{cargo, root};
+use acp::Tally;
 use run::Stage;
 
 /// An agent, and the vendor it ends up with.
@@ -79,32 +83,58 @@ const CASES: &[Case] = &[
     },
 ];
 
-pub(crate) fn run() -> Result<ExitCode> {
+/// Runs the agents that are named, or all.
+pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     let root = root()?;
-    let (model, packages) = match needs(&root) {
-        Ok(found) => found,
-        Err(reason) => {
-            skip("real agents through the gateway", &format!("{reason:#}"));
-            say("0 passed, 0 failed, 1 skipped");
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
     say("agents: building abp");
     let mut build = cargo();
     build.args(["build", "--quiet", "--package", "abp-cli"]);
     let built = build.current_dir(&root).status()?;
     ensure!(built.success(), "abp does not build");
+    let mut tally = acp::run(&root, names)?;
+    through_gateway(&root, names, &mut tally)?;
+    let Tally {
+        passed,
+        failed,
+        skipped,
+    } = tally;
+    say(format_args!(
+        "{passed} passed, {failed} failed, {skipped} skipped"
+    ));
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs agents through `abp launch`, each in front of a vendor that is not its own.
+fn through_gateway(root: &Path, names: &[String], tally: &mut Tally) -> Result<()> {
+    let chosen = CASES
+        .iter()
+        .filter(|case| names.is_empty() || names.iter().any(|name| name == case.agent));
+    let chosen: Vec<&Case> = chosen.collect();
+    let (model, packages) = match needs(root) {
+        Ok(found) => found,
+        Err(reason) => {
+            skip("real agents through the gateway", &format!("{reason:#}"));
+            tally.skipped += chosen.len();
+            return Ok(());
+        }
+    };
     let folder = root.join("target/agents/run");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    let stage = Stage::start(&root, &folder, &model, &packages)?;
-    let mut failed = 0;
-    for case in CASES {
+    let stage = Stage::start(root, &folder, &model, &packages)?;
+    for case in chosen {
         let verdict = match stage.play(case) {
-            Ok(seconds) => format!("ok ({seconds:.1} s)"),
+            Ok(seconds) => {
+                tally.passed += 1;
+                format!("ok ({seconds:.1} s)")
+            }
             Err(problem) => {
-                failed += 1;
+                tally.failed += 1;
                 format!("FAILED: {problem:#}")
             }
         };
@@ -113,13 +143,7 @@ pub(crate) fn run() -> Result<ExitCode> {
             case.agent, case.dialect
         ));
     }
-    let passed = CASES.len() - failed;
-    say(format_args!("{passed} passed, {failed} failed, 0 skipped"));
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(())
 }
 
 /// The scripted model and the installed packages; an error says what is missing.

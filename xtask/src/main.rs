@@ -49,8 +49,11 @@ enum Task {
     Gateway,
     /// Let AG-UI's own client follow runs of a live server.
     AgUi,
-    /// Run real agents through the gateway; not part of `test`, because they take 2 GB.
-    Agents,
+    /// Run real agents over ACP and through the gateway; not part of `test`, because they take 4 GB.
+    Agents {
+        /// The agents; all when omitted.
+        names: Vec<String>,
+    },
     /// Run the official conformance suite of MCP, the Inspector and a server with everything; not part
     /// of `test`, because they take 340 MB.
     Mcp,
@@ -93,7 +96,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Sdk => return sdk::TRANSLATION.run(),
         Task::AgUi => return sdk::ag_ui(),
         Task::Gateway => return sdk::GATEWAY.run(),
-        Task::Agents => return agents::run(),
+        Task::Agents { names } => return agents::run(&names),
         Task::Mcp => return mcp::run(),
         Task::Bench { name } => bench::start(&name)?,
         Task::Mutants(args) => return mutants::run(&args),

@@ -1,6 +1,7 @@
 //! Running a work order on an agent.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use abp_agents::PermissionBehaviour;
 use abp_backend_core::{
@@ -190,7 +191,14 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
     }
     let is_idle = !turn.updates.is_active && turn.account.exchanges.is_empty();
     turn.link.close().await;
-    let ended = process.end(spec.timing.exit).await;
+    let closed = std::time::Instant::now();
+    // Agents write their sessions when their input ends; of a run that was cancelled nothing is waited for.
+    let patience = match worked {
+        Err(Stop::Cancelled) => Duration::ZERO,
+        Ok(_) | Err(Stop::Failed(_)) => spec.timing.exit,
+    };
+    let ended = process.end(patience).await;
+    tracing::debug!(target: "abp.acp", exit = %ended.exit, took = ?closed.elapsed(), "the agent ended");
     // Its temporary directory had to be there until the end.
     drop(sandbox);
     if let Some(models) = turn.models.take() {

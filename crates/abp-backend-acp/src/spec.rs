@@ -72,7 +72,7 @@ impl Default for AcpTiming {
             request: Duration::from_secs(60),
             stall: Duration::from_secs(900),
             cancel: Duration::from_millis(800),
-            exit: Duration::from_millis(200),
+            exit: Duration::from_secs(1),
         }
     }
 }

@@ -226,6 +226,9 @@ error_codes! {
     ApprovalRequired = "APPROVAL_REQUIRED", Policy, 403, PolicyDenied,
         "A person has to agree before this is done.",
         "Look at the paths named in the message, then repeat the command with the flag that agrees to them.";
+    ApprovalEnded = "APPROVAL_ENDED", Policy, 409, Usage,
+        "The approval was answered, expired or withdrawn before.",
+        "The message says how it ended; the first answer counts.";
     PolicyInvalid = "POLICY_INVALID", Policy, 400, Usage,
         "The policy cannot be compiled.",
         "Correct the pattern named in the context.";
@@ -247,6 +250,12 @@ error_codes! {
     ChangeSetDecided = "CHANGE_SET_DECIDED", Workspace, 409, Usage,
         "The changes of the run were decided already, or are being decided.",
         "The message says how and by whom; run the order again to get new changes.";
+    BlobHashMismatch = "BLOB_HASH_MISMATCH", Workspace, 422, VerificationFailed,
+        "The uploaded bytes do not have the hash of their address; nothing of them is kept.",
+        "Hash the bytes that are sent with SHA-256 and send them again.";
+    BlobsMissing = "BLOBS_MISSING", Workspace, 409, Usage,
+        "Files of the workspace have not been uploaded.",
+        "Upload the hashes named in the context, then send the request again.";
     IrLoweringFailed = "IR_LOWERING_FAILED", Ir, 422, RunFailed,
         "A conversation cannot be written in the target format.",
         "The context names the part that has no counterpart.";
@@ -292,6 +301,9 @@ error_codes! {
     RunCancelled = "RUN_CANCELLED", Execution, 409, Cancelled,
         "The run was cancelled.",
         "The receipt says by whom and why; run again when wanted.";
+    RunNotEnded = "RUN_NOT_ENDED", Execution, 409, Usage,
+        "The run has not ended yet.",
+        "Wait for its end or cancel it, then send the request again.";
     NothingToDecide = "NOTHING_TO_DECIDE", Workspace, 409, Usage,
         "The run has no changes that could be decided about: they were decided before, or it has not ended.",
         "`abp runs show RUN` says what became of them.";
@@ -301,7 +313,7 @@ error_codes! {
     RunInterrupted = "RUN_INTERRUPTED", Execution, 500, RunFailed,
         "The host ended before the run did; its receipt was made when the host started again.",
         "The receipt holds every event that was recorded; run again when wanted.";
-    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", Execution, 422, Usage,
+    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", Execution, 409, Usage,
         "The idempotency key belongs to a run that was asked for with another request.",
         "Send the first request again to get its run, or use another key.";
     ContractVersionMismatch = "CONTRACT_VERSION_MISMATCH", Contract, 400, Usage,

@@ -10,20 +10,22 @@ use abp_error::ErrorCode;
 use abp_gateway::{Admission, Ask, Gateway, OtherAsk, Refusal};
 use abp_plan::OnLoss;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::auth::{Doorkeeper, split_query};
+use crate::auth::{Doorkeeper, protocol_key, split_query};
 use crate::body::{self, HttpReply, Outgoing};
 use crate::cors;
-use crate::extra::{BodyRule, ExtraCall, ExtraRoute};
+use crate::extra::{BodyRule, ExtraCall, ExtraRoute, PathParams, RouteAnswer};
 use crate::guard::{Allowed, check_body_coding, check_body_kind};
 use crate::pages;
 use crate::route::{Route, unversioned, without_slash};
+use crate::upgrade::UpgradeSlot;
+use crate::upload::UploadBody;
 use crate::wire::Phase;
 
 /// Everything that requests share.
@@ -45,10 +47,14 @@ impl App {
     /// Answers a request. There is always an answer.
     pub(crate) async fn serve(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: IpAddr,
         phase: Arc<Phase>,
+        slot: &UpgradeSlot,
     ) -> Response<Outgoing> {
+        // Asking for it costs a request that wants no upgrade nothing but the look at its headers.
+        let wants_upgrade = request.headers().contains_key(UPGRADE);
+        let on_upgrade = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
         let (parts, incoming) = request.into_parts();
         let (query_key, query) = split_query(parts.uri.query());
         let route = Route::of(&parts.method, parts.uri.path());
@@ -83,10 +89,14 @@ impl App {
         };
         // A refusal does not wait for the body, and what comes of it later is no request.
         let close = out_of_turn || (has_body && answer.is_err());
-        let reply = answer.unwrap_or_else(|problem| match dialect {
+        let mut reply = answer.unwrap_or_else(|problem| match dialect {
             Some(dialect) => problem.answer(dialect).into(),
             None => problem.plain_answer().into(),
         });
+        if let (Some(session), Some(on_upgrade)) = (reply.take_session(), on_upgrade) {
+            phase.upgrade();
+            slot.put(on_upgrade, session, self.tasks.clone());
+        }
         let mut response = Outgoing::response(reply, &phase);
         if let Some(page) = page {
             cors::share(response.headers_mut(), page);
@@ -103,6 +113,10 @@ impl App {
     /// largest of all answers in the making for as long as it is open, and moves it with every request.
     async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<HttpReply, Refusal> {
         match route {
+            // A program's own rows may replace the answer about a receipt, and add to its address.
+            Route::Receipt(_) | Route::WrongMethod if self.has_extra(&asked) => {
+                Box::pin(self.extra(asked)).await
+            }
             Route::Health => Ok(pages::health().into()),
             Route::Ready => Ok(pages::ready(&self.gateway).into()),
             Route::Root => Ok(pages::root().into()),
@@ -211,34 +225,100 @@ impl App {
         Ok(self.gateway.pass_on(ask).await.into())
     }
 
+    /// Whether the program has a row for the address and the method.
+    fn has_extra(&self, asked: &Asked) -> bool {
+        self.find_extra(asked)
+            .is_some_and(|(route, _)| route.takes(&asked.parts.method))
+    }
+
+    /// The row for an address: one that takes the method, or else any.
+    fn find_extra(&self, asked: &Asked) -> Option<(&ExtraRoute, PathParams)> {
+        let path = unversioned(without_slash(asked.parts.uri.path()));
+        let mut other = None;
+        for route in &self.extras {
+            match route.matches(path) {
+                Some(params) if route.takes(&asked.parts.method) => return Some((route, params)),
+                Some(params) => {
+                    other.get_or_insert((route, params));
+                }
+                None => {}
+            }
+        }
+        other
+    }
+
+    /// Every method that rows take at an address.
+    fn methods_at(&self, path: &str) -> String {
+        let path = unversioned(without_slash(path));
+        let rows = self
+            .extras
+            .iter()
+            .filter(|route| route.matches(path).is_some());
+        let methods: Vec<_> = rows.flat_map(|route| route.methods).collect();
+        let methods: Vec<_> = methods.into_iter().map(Method::as_str).collect();
+        methods.join(", ")
+    }
+
     /// Answers at an address that the program added.
     async fn extra(&self, asked: Asked) -> Result<HttpReply, Refusal> {
-        let path = unversioned(without_slash(asked.parts.uri.path()));
-        let at_path = || self.extras.iter().filter(|route| route.path == path);
-        let method = &asked.parts.method;
-        let Some(route) = at_path().find(|route| route.methods.contains(method)) else {
-            return match at_path().next() {
-                Some(_) => Err(wrong_method(method)),
-                None => Err(nothing()),
-            };
+        let Some((route, params)) = self.find_extra(&asked) else {
+            return Err(nothing());
         };
-        let mut admitted = self.admit(&asked, false)?;
-        let limit = match route.body {
-            BodyRule::Json => self.max_body,
-            BodyRule::JsonOfPost(limit) => self.max_body.min(limit),
-        };
-        if route.body == BodyRule::Json || asked.parts.method == Method::POST {
-            check_body_kind(&asked.parts)?;
+        if !route.takes(&asked.parts.method) {
+            let mut answer = wrong_method(&asked.parts.method).plain_answer();
+            let methods = self.methods_at(asked.parts.uri.path());
+            if let Ok(methods) = HeaderValue::try_from(methods) {
+                answer.headers.insert(ALLOW, methods);
+            }
+            return Ok(answer.into());
         }
-        let body = self.read(asked.incoming, limit, &mut admitted).await?;
-        let call = ExtraCall {
+        let handler = match &route.answer {
+            RouteAnswer::Handler(handler) => handler,
+            RouteAnswer::Page { media_type, text } => {
+                return Ok(pages::fixed(media_type, text.clone()));
+            }
+        };
+        let mut admitted = self.admit_to(&asked, route.body)?;
+        let mut call = ExtraCall {
             principal: Arc::clone(admitted.principal()),
             parts: asked.parts,
-            body,
+            params,
+            query: asked.query,
+            body: Bytes::new(),
+            upload: None,
         };
-        let reply = self.apart((route.handler)(call)).await?;
+        let limit = match route.body {
+            BodyRule::Json => Some(self.max_body),
+            BodyRule::JsonOfPost(limit) => Some(self.max_body.min(limit)),
+            BodyRule::Nothing | BodyRule::Upgrade => None,
+            BodyRule::Upload(limit) => {
+                check_body_coding(&call.parts)?;
+                let upload = UploadBody::new(asked.incoming, limit, self.body_deadline)?;
+                call.upload = Some(upload);
+                let reply = self.apart((handler)(call)).await?;
+                return Ok(reply.holding(admitted.place()));
+            }
+        };
+        if let Some(limit) = limit {
+            if route.body == BodyRule::Json || call.parts.method == Method::POST {
+                check_body_kind(&call.parts)?;
+            }
+            call.body = self.read(asked.incoming, limit, &mut admitted).await?;
+        }
+        let reply = self.apart((handler)(call)).await?;
         // An answer may be a stream that goes on for hours.
         Ok(reply.holding(admitted.place()))
+    }
+
+    /// Authenticates the caller of an extra row; browsers show their key for a WebSocket as a subprotocol.
+    fn admit_to(&self, asked: &Asked, body: BodyRule) -> Result<Admission, Refusal> {
+        if body != BodyRule::Upgrade {
+            return self.admit(asked, false);
+        }
+        let shown = protocol_key(&asked.parts.headers);
+        let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
+        let principal = self.door.admit(keys, headers, shown, asked.peer)?;
+        self.gateway.admit(&principal)
     }
 
     async fn read(

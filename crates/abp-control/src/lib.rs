@@ -8,6 +8,7 @@
 //! the same for all of them.
 
 mod backends;
+mod content;
 mod decide;
 mod find;
 mod health;

@@ -7,7 +7,9 @@
 //! faces build their orders with one builder, [`OrderDraft`], so that protections and restrictions are
 //! the same for all of them.
 
+mod approvals;
 mod backends;
+mod clock;
 mod content;
 mod decide;
 mod find;
@@ -16,12 +18,23 @@ mod import;
 mod keys;
 mod mcp;
 mod models;
+mod mortality;
 mod order;
 mod plane;
 mod policy;
+mod principal;
+mod runs;
 mod secrets;
+mod submission;
 mod upstreams;
+mod worker;
 
+pub use abp_runtime::{EventStream, FollowedEvent};
+pub use abp_store::{
+    AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
+    RunFilter, RunRecord, RunState,
+};
+pub use approvals::Answer;
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use health::BackendHealth;
@@ -32,6 +45,10 @@ pub use mcp::{
 };
 pub use models::http_upstream;
 pub use order::{OrderDraft, PolicyChoice};
-pub use plane::{ControlPlane, Submission};
+pub use plane::ControlPlane;
 pub use policy::usual_policy;
+pub use principal::Principal;
+pub use runs::{CancelOutcome, CancelRequest, RunPage};
+pub use submission::{Submission, Submitted};
 pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};
+pub use worker::{WorkerLimits, Workers};

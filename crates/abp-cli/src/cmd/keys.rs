@@ -96,6 +96,7 @@ pub(crate) async fn make(
         max_output_tokens: limits.max_output_tokens,
         max_concurrent: limits.max_concurrent,
         max_sessions: limits.max_sessions,
+        scopes: abp_store::KeyScope::USUAL.to_vec(),
         expires_at: expires.map(|time| current_time().plus_millis(millis(time))),
     };
     store.add_key(key).await?;

@@ -3,16 +3,14 @@
 mod dry_run;
 
 use std::path::Path;
-use std::time::Duration;
 
 use abp_control::{ControlPlane, Submission, legacy_state_dir, short_run_id};
 use abp_core::{
     AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
-use abp_runtime::{ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Submitted};
+use abp_runtime::{Approvals, Audience, CancelHandle, RunHandle, StartedRun};
 use serde::Serialize;
-use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunArgs};
@@ -21,7 +19,7 @@ use crate::cmd::runs::print_events;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::Output;
-use crate::prompt::{self, Prompt};
+use crate::prompt::{self, Prompt, Question};
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
@@ -78,15 +76,14 @@ pub(crate) fn run(
         return Ok(ExitStatus::Success);
     }
     block_on(async {
-        let timeout = session.approval_timeout();
-        let (approvals, questions) = with_prompt(submission.approvals, timeout, output);
-        let submission = Submission {
-            approvals,
-            ..submission
-        };
-        let receipt = match plane.submit(submission).await? {
-            Submitted::Started(handle) => follow(handle, audience, questions, args, output).await?,
-            Submitted::Existing(run_id) => recall(plane, run_id, args, output).await?,
+        let mut submission = submission;
+        // On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
+        if output.can_ask() {
+            submission.approvals = submission.approvals.or_ask(session.approval_timeout());
+        }
+        let receipt = match plane.run_here(&prompt::operator(), submission).await? {
+            StartedRun::Started(handle) => follow(plane, handle, audience, args, output).await?,
+            StartedRun::Existing(run_id) => recall(plane, run_id, args, output).await?,
         };
         conclude(plane, &receipt, args, output).await
     })
@@ -107,25 +104,11 @@ fn warn_of_legacy_state(order: &WorkOrder, session: &Session, output: &mut Outpu
     ));
 }
 
-/// On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
-fn with_prompt(
-    approvals: Approvals,
-    timeout: Duration,
-    output: &Output,
-) -> (Approvals, mpsc::Receiver<ApprovalRequest>) {
-    let (sender, questions) = mpsc::channel(1);
-    if output.can_ask() {
-        (approvals.or_ask(sender, timeout), questions)
-    } else {
-        (approvals, questions)
-    }
-}
-
 /// Shows the events until the end, and waits for the receipt.
 async fn follow(
+    plane: &ControlPlane,
     handle: RunHandle,
     mut audience: Audience,
-    mut questions: mpsc::Receiver<ApprovalRequest>,
     args: &RunArgs,
     output: &mut Output,
 ) -> Result<Receipt, AbpError> {
@@ -133,7 +116,7 @@ async fn follow(
     let quiet = output.is_json();
     let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl, handle.staging);
     let mut turns = TerminalTurns::new(output.is_on_terminal());
-    let mut prompt = Prompt::default();
+    let (mut prompt, mut answers) = Prompt::new();
     let mut printer = EventPrinter::new(output);
     let mut events = handle.events;
     loop {
@@ -141,9 +124,13 @@ async fn follow(
         let mut has_ended = false;
         tokio::select! {
             biased;
-            event = events.next() => match event {
-                Some(event) => {
+            event = events.next() => match event? {
+                Some(followed) => {
+                    let event = AgentEvent::clone(&followed.event);
                     live.seen(&event);
+                    if let Some(question) = Question::of(&event.kind) {
+                        turns.add_question(&question.tool.clone(), question);
+                    }
                     shown = turns.add_event(event);
                 }
                 None => {
@@ -151,8 +138,8 @@ async fn follow(
                     shown = turns.finish();
                 }
             },
-            Some(question) = questions.recv() => {
-                turns.add_question(&question.tool_name.clone(), question);
+            Some((approval_id, answer)) = answers.recv() => {
+                plane.answer(&prompt::operator().via("terminal"), approval_id, answer).await?;
             }
             () = live.tick(), if !turns.is_open() && !printer.is_in_line() => {
                 live.draw(output);

@@ -1,8 +1,9 @@
 //! `abp serve`: the gateway, until it is told to stop.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use abp_control::{ControlPlane, operator_key, operator_key_file};
+use abp_control::{ControlPlane, WorkerLimits, operator_key, operator_key_file};
 use abp_daemon::Daemon;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::key_hash;
@@ -15,6 +16,9 @@ use crate::args::{GlobalArgs, ServeArgs};
 use crate::gateway::reachable;
 use crate::output::{DIM, Output, STRONG};
 use crate::session::{Session, block_on};
+
+/// How long runs may go on after the server was told to stop.
+const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(
     args: &ServeArgs,
@@ -53,6 +57,7 @@ async fn serve(
         .local_addr()
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let shutdown = stop_signal()?;
+    let workers = plane.start_workers(WorkerLimits::default()).await?;
     let started = Started {
         address,
         secure,
@@ -61,7 +66,15 @@ async fn serve(
         upstreams: &upstreams,
     };
     started.tell(output)?;
-    server.run(operator, shutdown, daemon.close()).await;
+    let close = async {
+        let left = plane.drain(DRAIN).await;
+        if left > 0 {
+            tracing::warn!(target: "abp.daemon", left, "runs did not end in time");
+        }
+        workers.ended().await;
+        daemon.close().await;
+    };
+    server.run(operator, shutdown, close).await;
     Ok(ExitStatus::Success)
 }
 

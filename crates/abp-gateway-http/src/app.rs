@@ -7,7 +7,7 @@ use std::time::Duration;
 use abp_backend_core::OtherCall;
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Admission, Ask, Gateway, OtherAsk, Refusal};
+use abp_gateway::{Admission, Ask, Gateway, KeyScope, OtherAsk, Refusal};
 use abp_plan::OnLoss;
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, UPGRADE};
@@ -140,7 +140,7 @@ impl App {
             } => Box::pin(self.other(dialect, part, path, asked)).await,
             Route::Models { vendor, name } => {
                 let vendor = pages::whose_models(vendor, &asked.parts.headers);
-                let admitted = self.admit(&asked, vendor == Dialect::Gemini)?;
+                let admitted = self.admit_to_models(&asked, vendor == Dialect::Gemini)?;
                 let models = pages::models(&self.gateway, admitted.principal(), vendor, name)?;
                 Ok(models.into())
             }
@@ -150,12 +150,12 @@ impl App {
                 Ok(Box::pin(receipt).await?.into())
             }
             Route::Stored { id, action } => {
-                let admitted = self.admit(&asked, false)?;
+                let admitted = self.admit_to_models(&asked, false)?;
                 let stored = self.gateway.stored(&admitted, &id, action, asked.query);
                 Ok(Box::pin(stored).await.into())
             }
             Route::Translate => {
-                let mut admitted = self.admit(&asked, false)?;
+                let mut admitted = self.admit_to_models(&asked, false)?;
                 check_body_kind(&asked.parts)?;
                 let body = self
                     .read(asked.incoming, self.max_body, &mut admitted)
@@ -167,7 +167,7 @@ impl App {
                 operation,
                 model,
             } => {
-                let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
+                let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
                 refuse_upgrade(&asked.parts)?;
                 check_body_kind(&asked.parts)?;
                 let on_loss = on_loss(&asked.parts.headers)?;
@@ -201,7 +201,7 @@ impl App {
         asked: Asked,
     ) -> Result<HttpReply, Refusal> {
         let dialect = of_client(dialect, &asked.parts.headers);
-        let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
+        let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
         refuse_other_upgrade(&asked.parts)?;
         check_body_coding(&asked.parts)?;
         let on_loss = on_loss(&asked.parts.headers)?;
@@ -342,6 +342,20 @@ impl App {
             Some(Err(error)) => Err(Refusal::new(ErrorCode::Internal, error.to_string())),
             None => Err(Refusal::new(ErrorCode::Internal, "nobody answers")),
         }
+    }
+
+    /// Lets a request for a model in, where the key may ask models.
+    fn admit_to_models(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
+        let admitted = self.admit(asked, takes_query_key)?;
+        if admitted.principal().may(KeyScope::Models) {
+            return Ok(admitted);
+        }
+        let id = &admitted.principal().id;
+        let message = format!(
+            "the key {id} does not have the scope `{}`",
+            KeyScope::Models
+        );
+        Err(Refusal::new(ErrorCode::PolicyDenied, message))
     }
 
     /// Finds out who asks, and lets the request in within the limits of the key.

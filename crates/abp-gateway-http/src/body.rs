@@ -219,6 +219,13 @@ impl HttpReply {
         }
     }
 
+    /// The same response with a header more.
+    #[must_use]
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
     /// The agreement to speak another protocol, and what is then done with the connection.
     #[must_use]
     pub fn upgrade(headers: HeaderMap, session: UpgradeSession) -> Self {

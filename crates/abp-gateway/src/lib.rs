@@ -37,7 +37,7 @@ mod unfinished;
 mod whole;
 
 pub use abp_core::CONTRACT_VERSION;
-pub use abp_store::StoreState;
+pub use abp_store::{KeyScope, StoreState};
 pub use admission::{Admission, RequestPlace};
 pub use ask::{Answer, AnswerBody, AnswerParts, Ask};
 pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};

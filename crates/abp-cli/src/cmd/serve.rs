@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use abp_config::Loaded;
 use abp_control::{ControlPlane, WorkerLimits, operator_key, operator_key_file};
 use abp_daemon::Daemon;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
@@ -26,9 +27,9 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     harden();
-    let plane = Session::open(global, &[], output)?.plane;
+    let Session { loaded, plane } = Session::open(global, &[], output)?;
     block_on(async {
-        let served = serve(args, &plane, output).await;
+        let served = serve(args, &plane, &loaded, output).await;
         // Also where it failed: a store that was not closed counts as a crash.
         plane.close().await;
         served
@@ -38,6 +39,7 @@ pub(crate) fn run(
 async fn serve(
     args: &ServeArgs,
     plane: &ControlPlane,
+    loaded: &Loaded,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let config = plane.config();
@@ -51,12 +53,13 @@ async fn serve(
     gateway.reload_keys(Some(operator)).await?;
     let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
     let secure = options.tls.is_some();
-    let daemon = Daemon::new(plane, &gateway)?;
+    let daemon = Daemon::new(plane, &gateway, Some(loaded))?;
     let server = Server::bind(gateway, daemon.routes(), options).await?;
     let address = server
         .local_addr()
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let shutdown = stop_signal()?;
+    daemon.start().await?;
     let workers = plane.start_workers(WorkerLimits::default()).await?;
     let started = Started {
         address,

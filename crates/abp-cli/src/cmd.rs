@@ -13,6 +13,7 @@ pub(crate) mod mcp;
 pub(crate) mod models;
 pub(crate) mod present;
 pub(crate) mod receipt;
+pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod sandbox;

@@ -38,6 +38,11 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Result<u8, AbpError> {
+    if global.remote.is_some()
+        && let Some(done) = cmd::remote::dispatch(&command, global, output)
+    {
+        return done.map(ExitStatus::code);
+    }
     let status = match command {
         // Its exit status is the agent's.
         Command::Launch(args) => return cmd::launch::run(&args, global, output),

@@ -183,7 +183,7 @@ async fn follow(
 }
 
 /// Prints an event; what was changed for the terminal is summed up at the end.
-fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
+pub(crate) fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
     if !matches!(event.kind, AgentEventKind::Adapted { .. }) {
         printer.print(&event.kind, output);
     }
@@ -233,6 +233,28 @@ async fn conclude(
         .receipt_path(receipt.meta.run_id)
         .display()
         .to_string();
+    let run = match has_stage(receipt) {
+        // Not `last`: a later run, or a replay of an older one, would make it another run.
+        true => short_run_id(plane.store().await?, receipt.meta.run_id).await?,
+        false => String::new(),
+    };
+    tell_end(receipt, path, &run, args, output)
+}
+
+/// Whether changes of the run wait for a decision.
+fn has_stage(receipt: &Receipt) -> bool {
+    let mut artifacts = receipt.artifacts.iter();
+    artifacts.any(|artifact| artifact.kind == "stage")
+}
+
+/// Prints the end of a run; `path` is where its receipt is, and `run` how commands name the run.
+pub(crate) fn tell_end(
+    receipt: &Receipt,
+    path: String,
+    run: &str,
+    args: &RunArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     if let Some(copy) = &args.out {
         write_copy(copy, receipt)?;
     }
@@ -260,13 +282,7 @@ async fn conclude(
             output.field("adapted", &adapted(receipt));
         }
         output.field("receipt", &path);
-        if receipt
-            .artifacts
-            .iter()
-            .any(|artifact| artifact.kind == "stage")
-        {
-            // Not `last`: a later run, or a replay of an older one, would make it another run.
-            let run = short_run_id(plane.store().await?, receipt.meta.run_id).await?;
+        if has_stage(receipt) {
             output.field("next", &format!("abp apply {run}, or abp discard {run}"));
         }
     }

@@ -37,6 +37,8 @@ mod questions;
 #[cfg(test)]
 mod reading;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod run_mcp;
 #[cfg(test)]
 mod sandbox;

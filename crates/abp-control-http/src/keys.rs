@@ -123,6 +123,14 @@ async fn create(call: Call) -> Result<abp_gateway_http::HttpReply, Refusal> {
                 .collect::<Result<_, _>>()?
         }
     };
+    let lifetimes = 1..=3_153_600_000;
+    if request
+        .expires_in_secs
+        .is_some_and(|seconds| !lifetimes.contains(&seconds))
+    {
+        let problem = "a key is good for 1 second to 100 years".to_owned();
+        return Err(wrong("/expires_in_secs", problem));
+    }
     let budget = request.budget_usd.map(|dollars| {
         let amount = MicroUsd::from_dollars(dollars);
         amount.ok_or_else(|| wrong("/budget_usd", "no amount of dollars".to_owned()))
@@ -131,7 +139,7 @@ async fn create(call: Call) -> Result<abp_gateway_http::HttpReply, Refusal> {
     let random = Uuid::new_v4().simple().to_string();
     let id = format!("key_{}", random.get(..12).unwrap_or(&random));
     let millis = |seconds: u64| {
-        let time = Duration::from_secs(seconds.min(3_153_600_000));
+        let time = Duration::from_secs(seconds);
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     };
     let key = NewApiKey {

@@ -114,7 +114,7 @@ impl App {
     async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<HttpReply, Refusal> {
         match route {
             // A program's own rows may replace the answer about a receipt, and add to its address.
-            Route::Receipt(_) | Route::WrongMethod if self.has_extra(&asked) => {
+            Route::Receipt(_) | Route::WrongMethod if self.find_extra(&asked).is_some() => {
                 Box::pin(self.extra(asked)).await
             }
             Route::Health => Ok(pages::health().into()),
@@ -223,12 +223,6 @@ impl App {
             on_loss,
         };
         Ok(self.gateway.pass_on(ask).await.into())
-    }
-
-    /// Whether the program has a row for the address and the method.
-    fn has_extra(&self, asked: &Asked) -> bool {
-        self.find_extra(asked)
-            .is_some_and(|(route, _)| route.takes(&asked.parts.method))
     }
 
     /// The row for an address: one that takes the method, or else any.

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod control;
 mod import;
 mod keys;
 mod launch;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use control::{AnswerArgs, ApprovalsArgs, CancelArgs, LogsArgs};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
@@ -76,6 +78,16 @@ pub(crate) enum Command {
     Backends(BackendsArgs),
     /// List runs and show one.
     Runs(RunsArgs),
+    /// Show what a run did, and follow one that goes on.
+    Logs(LogsArgs),
+    /// Cancel a run, whichever process carries it out.
+    Cancel(CancelArgs),
+    /// List the questions of runs that wait for a person.
+    Approvals(ApprovalsArgs),
+    /// Allow what a run asks for.
+    Approve(AnswerArgs),
+    /// Refuse what a run asks for.
+    Deny(AnswerArgs),
     /// Show the changes of a run that are not decided about yet.
     Diff(StageArgs),
     /// Apply the changes of a run to its source: all of them or, on conflict, none.
@@ -153,6 +165,9 @@ pub(crate) struct RunArgs {
     /// Print each event as a line of JSON, then the summary.
     #[arg(long, conflicts_with = "json")]
     pub(crate) jsonl: bool,
+    /// Queue the run for `abp serve` and return: `abp logs`, `abp cancel` and `abp approve` take its id.
+    #[arg(long, conflicts_with_all = ["dry_run", "jsonl", "out"])]
+    pub(crate) detach: bool,
     /// Also write the receipt to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

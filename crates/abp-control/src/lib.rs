@@ -18,7 +18,6 @@ mod import;
 mod keys;
 mod mcp;
 mod models;
-mod mortality;
 mod order;
 mod plane;
 mod policy;
@@ -30,6 +29,7 @@ mod upstreams;
 mod worker;
 
 pub use abp_runtime::{EventStream, FollowedEvent};
+pub use abp_store::lifecycle;
 pub use abp_store::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
     RunFilter, RunRecord, RunState,

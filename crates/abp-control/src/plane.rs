@@ -8,7 +8,7 @@ use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
-use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun};
+use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
 use abp_sidecar_sdk::built_in_hosts;
 use abp_store::{Acceptance, KeyScope, NewRun, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use crate::backends::register;
 use crate::mcp::run_servers;
-use crate::mortality::may_die;
 use crate::secrets::configured_secrets;
 use crate::submission::StoredSubmission;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};

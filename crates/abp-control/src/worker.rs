@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use abp_core::CancelReason;
 use abp_error::AbpError;
-use abp_runtime::{BegunRun, RunPlace, RuntimeError};
+use abp_runtime::{BegunRun, RunPlace, RuntimeError, may_die};
 use abp_store::{ClaimRequest, ClaimedRun, QueueLimits, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -36,9 +36,24 @@ impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
             running_per_principal: Some(8),
-            lease: Duration::from_secs(15),
+            lease: default_lease(),
         }
     }
+}
+
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The usual lease; tests let it end sooner.
+#[cfg(debug_assertions)]
+fn default_lease() -> Duration {
+    let given = std::env::var("ABP_TEST_LEASE_MS").ok();
+    let given = given.and_then(|given| given.parse().ok());
+    given.map_or(LEASE, Duration::from_millis)
+}
+
+#[cfg(not(debug_assertions))]
+fn default_lease() -> Duration {
+    LEASE
 }
 
 /// How many runs may wait.
@@ -151,7 +166,12 @@ impl ControlPlane {
             lease: limits.lease,
             running_per_principal: limits.running_per_principal,
         };
-        let claimed = match self.store().await?.claim(request).await {
+        let store = self.store().await?;
+        // Looking costs the others nothing; claiming waits for its turn to write.
+        if !store.has_queued().await? {
+            return Ok(false);
+        }
+        let claimed = match store.claim(request).await {
             Ok(Some(claimed)) => claimed,
             Ok(None) => return Ok(false),
             Err(StoreError::Unopened { lease, problem }) => {
@@ -163,6 +183,7 @@ impl ControlPlane {
             }
             Err(error) => return Err(error.into()),
         };
+        may_die("claimed");
         self.begin(claimed, limits.lease, place).await?;
         Ok(true)
     }
@@ -205,7 +226,15 @@ impl ControlPlane {
             .begin(begun, &backend, order, options)
             .await?;
         if let Some(handle) = handle {
-            handle.receipt.detach();
+            tokio::spawn(async move {
+                match handle.receipt.await {
+                    Ok(_) | Err(RuntimeError::GivenBack(_)) => {}
+                    Err(error) => {
+                        let run_id = lease.run_id;
+                        tracing::error!(target: "abp.control", %run_id, %error, "a run was lost to this process");
+                    }
+                }
+            });
         }
         Ok(())
     }

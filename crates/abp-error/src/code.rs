@@ -340,6 +340,9 @@ error_codes! {
     RequestTimeout = "REQUEST_TIMEOUT", Limit, 408, BudgetExceeded,
         "The request did not arrive in full in time.",
         "Send it again; raise body_timeout_secs if the connection is slow.";
+    ApprovalAnswered = "APPROVAL_ANSWERED", Execution, 409, Usage,
+        "The approval has an answer already, or its time is over.",
+        "The first answer counts; `abp approvals --answered` shows it.";
     RunLimitReached = "RUN_LIMIT_REACHED", Limit, 429, BudgetExceeded,
         "As many runs wait or go on as may, of this principal or in all; the message names what is full.",
         "Wait until some have ended, cancel some with `abp cancel`, or raise the limit.";

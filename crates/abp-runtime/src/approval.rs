@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_core::CancelReason;
 use abp_glob::{GlobError, GlobList};
 use abp_policy::Decision;
 use abp_store::{ApprovalRecord, ApprovalVerdict, Lease, NewApproval, Store, StoreError};
@@ -57,6 +58,8 @@ pub(crate) struct ApprovalDesk {
     pub(crate) store: Store,
     pub(crate) lease: Lease,
     pub(crate) place: Arc<RunPlace>,
+    /// Whether another attempt may find the question again.
+    pub(crate) may_retry: bool,
 }
 
 /// How a question was answered.
@@ -160,6 +163,9 @@ impl ApprovalDesk {
             () = end.clone().reached() => ApprovalVerdict::Withdrawn,
         };
         may_die("answered");
+        if self.may_retry && end.cancel.reason() == Some(CancelReason::Shutdown) {
+            return Answer::denied("the host stops; the question stays open for the next attempt");
+        }
         if otherwise != ApprovalVerdict::Withdrawn {
             tokio::select! {
                 () = self.place.unpark(parked) => {}

@@ -173,6 +173,7 @@ pub(crate) async fn supervise(
         store: accepted.store.clone(),
         lease: accepted.lease,
         place: Arc::clone(&accepted.place),
+        may_retry: accepted.attempt.may_retry,
     };
     let mut supervisor = Supervisor {
         recorder: Recorder::new(

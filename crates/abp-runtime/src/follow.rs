@@ -225,6 +225,21 @@ impl EventStream {
         }
     }
 
+    /// The next event that is stored now; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn next_stored(&mut self) -> Result<Option<FollowedEvent>, RuntimeError> {
+        if self.ready.is_empty() {
+            self.read_store().await?;
+        }
+        let event = self.ready.pop_front();
+        if let Some(event) = &event {
+            self.next = event.seq + 1;
+        }
+        Ok(event)
+    }
+
     async fn wait_for_change(&mut self) {
         self.changes
             .get_or_insert_with(|| self.store.changes())

@@ -40,6 +40,7 @@ pub use error::RuntimeError;
 pub use follow::{EventStream, FollowedEvent};
 pub use handle::{ReceiptHandle, RunHandle, StartedRun};
 pub use mcp::McpServers;
+pub use mortality::may_die;
 pub use running::RunPlace;
 pub use runtime::{BegunRun, RunOptions, RunPrices, Runtime, RuntimeOptions};
 pub use stage::workspace_error;

@@ -9,11 +9,13 @@ use abp_core::{
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode};
 use abp_receipt::{Hash, ReceiptBuilder};
+use abp_store::lifecycle::Recovery;
 use abp_store::{CancelRecord, ChangeSetState, Store, TakenOver, UnfinishedRun};
 use abp_workspace::ChangeSet;
 use uuid::Uuid;
 
 use crate::RuntimeError;
+use crate::mortality::may_die;
 use crate::record::now;
 use crate::stage::MAX_PATHS;
 use crate::store::receipt_path;
@@ -70,13 +72,23 @@ async fn recover_run(
     unfinished: &UnfinishedRun,
     taken: &TakenOver,
 ) -> Result<&'static str, RuntimeError> {
-    let may_go_on = taken.has_submission && taken.attempt < taken.max_attempts;
-    if may_go_on && unfinished.run.cancel.is_none() {
-        store.requeue(taken.lease).await?;
-        return Ok("queued again");
+    may_die("taken_over");
+    let recovery = Recovery::decide(
+        taken.attempt,
+        taken.max_attempts,
+        taken.has_submission,
+        unfinished.run.cancel.is_some(),
+    );
+    match recovery {
+        Recovery::GiveBack => {
+            store.requeue(taken.lease).await?;
+            Ok("queued again")
+        }
+        Recovery::End => {
+            end(store, unfinished, None).await?;
+            Ok("ended")
+        }
     }
-    end(store, unfinished, None).await?;
-    Ok("ended")
 }
 
 /// Receipts that are in the store and have no copy for people yet.

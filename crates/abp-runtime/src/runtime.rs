@@ -514,11 +514,8 @@ impl Runtime {
         error: Option<AbpError>,
     ) -> Result<(), RuntimeError> {
         let store = self.store().await?.with_lease(lease);
-        let unfinished = store.unfinished().await?;
-        let found = unfinished
-            .into_iter()
-            .find(|unfinished| unfinished.run.run_id == lease.run_id);
-        let unfinished = found.ok_or(StoreError::RunOver(lease.run_id))?;
+        let unfinished = store.unfinished_run(lease.run_id).await?;
+        let unfinished = unfinished.ok_or(StoreError::RunOver(lease.run_id))?;
         end(&store, &unfinished, error).await?;
         self.write_missing_copies(&store).await
     }

@@ -352,8 +352,9 @@ async fn ask(
             .bind(id.to_string())
             .execute(&mut *connection)
             .await?;
-        if is_open {
-            set_run_state(connection, run, "awaiting_approval").await?;
+        if !is_open {
+            // It is used now, once.
+            use_answer(connection, run, id).await?;
         }
         return Ok(id);
     }
@@ -384,9 +385,8 @@ async fn ask(
     )
     .bind(by.now.as_unix_millis())
     .bind(seq)
-    .execute(&mut *connection)
+    .execute(connection)
     .await?;
-    set_run_state(connection, run, "awaiting_approval").await?;
     Ok(new.id)
 }
 
@@ -408,13 +408,7 @@ async fn settle(
     .bind(run.id)
     .execute(&mut *connection)
     .await?;
-    sqlx::query("UPDATE approvals SET used_epoch = ? WHERE id = ? AND run = ?")
-        .bind(run.epoch)
-        .bind(id.to_string())
-        .bind(run.id)
-        .execute(&mut *connection)
-        .await?;
-    set_run_state(connection, run, "running").await
+    use_answer(connection, run, id).await
 }
 
 async fn record_answer(
@@ -450,13 +444,15 @@ async fn record_answer(
     Ok(())
 }
 
-async fn set_run_state(
+/// Notes that an answer was used, so that no later attempt uses it again.
+async fn use_answer(
     connection: &mut SqliteConnection,
     run: OwnRun,
-    state: &'static str,
+    id: Uuid,
 ) -> Result<(), Blocked> {
-    sqlx::query("UPDATE runs SET state = ? WHERE id = ?")
-        .bind(state)
+    sqlx::query("UPDATE approvals SET used_epoch = ? WHERE id = ? AND run = ?")
+        .bind(run.epoch)
+        .bind(id.to_string())
         .bind(run.id)
         .execute(connection)
         .await?;

@@ -21,6 +21,7 @@ use crate::approval::{ApprovalChange, OwnRun};
 use crate::bound_row::BoundRow;
 use crate::command::{Command, Done, Ending, NewEvents, Reply};
 use crate::exchange::{ExchangeChange, Pending};
+use crate::lifecycle::{Ending as LifecycleEnding, LifecycleStep, Standing, StepRefused};
 use crate::log::{LogMemory, LogTail, Signed, number};
 use crate::outbox::announce_end;
 use crate::queue::{Lease, WaitingRun};
@@ -109,6 +110,19 @@ enum Step {
 }
 
 impl Slot {
+    /// The state after a step of the holder of the lease, which own_run has checked.
+    fn after(&self, run_id: Uuid, step: LifecycleStep) -> Result<RunState, StoreError> {
+        let standing = Standing {
+            state: self.state,
+            epoch: self.epoch,
+        };
+        match standing.step(step, self.epoch) {
+            Ok(next) => Ok(next.state),
+            Err(StepRefused::Ended) => Err(StoreError::RunOver(run_id)),
+            Err(StepRefused::Fenced | StepRefused::NotNow) => Err(StoreError::NotOwner(run_id)),
+        }
+    }
+
     /// Whether a lease is one of this run that was lost since.
     fn is_fenced(&self, run_id: Uuid, fence: Option<Lease>) -> bool {
         fence.is_some_and(|fence| fence.run_id == run_id && fence.epoch != self.epoch)
@@ -387,7 +401,11 @@ impl<'a> Batch<'a> {
     }
 
     async fn finish(&mut self, ending: &Ending) -> Result<Step, Blocked> {
-        let run = self.own_run(ending.run_id)?.id;
+        let slot = self.own_run(ending.run_id)?;
+        let outcome = LifecycleEnding::from_name(&ending.outcome)
+            .ok_or(StoreError::UnknownRun(ending.run_id))?;
+        let state = slot.after(ending.run_id, LifecycleStep::Finish(outcome))?;
+        let run = slot.id;
         let kind = EntryKind::RunEnded {
             run_id: ending.run_id,
             receipt_sha256: ending.sha256,
@@ -415,7 +433,7 @@ impl<'a> Batch<'a> {
         self.end_control(run, ending).await?;
         if let Some(slot) = self.slot(ending.run_id) {
             slot.ended = true;
-            slot.state = RunState::from_name(&ending.outcome).unwrap_or(RunState::Failed);
+            slot.state = state;
         }
         Ok(Step::Ended(seq))
     }
@@ -453,15 +471,27 @@ impl<'a> Batch<'a> {
         };
         let by = self.by;
         let record = change.apply(self.writing(), by, run).await?;
-        if let Some(slot) = self.slot(record.run_id)
-            && run.is_some()
-        {
-            slot.state = match record.answer {
-                Some(_) => RunState::Running,
-                None => RunState::AwaitingApproval,
+        if let Some(run) = run {
+            // An answer that an earlier attempt was given is used without waiting.
+            let step = match record.answer {
+                Some(_) => LifecycleStep::Settle,
+                None => LifecycleStep::Ask,
             };
+            let slot = self.own_run(record.run_id)?;
+            let state = slot.after(record.run_id, step)?;
+            slot.state = state;
+            self.set_run_state(run.id, state).await?;
         }
         Ok(Done::Approval(Box::new(record)))
+    }
+
+    async fn set_run_state(&mut self, run: i64, state: RunState) -> Result<(), Blocked> {
+        sqlx::query("UPDATE runs SET state = ? WHERE id = ?")
+            .bind(state.as_str())
+            .bind(run)
+            .execute(self.writing())
+            .await?;
+        Ok(())
     }
 
     async fn change_exchanges(&mut self, change: &ExchangeChange) -> Result<Done, Blocked> {

@@ -107,6 +107,7 @@ mod exchange;
 mod export;
 mod keys;
 mod layout;
+pub mod lifecycle;
 mod log;
 mod open;
 mod outbox;

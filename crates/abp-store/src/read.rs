@@ -288,11 +288,39 @@ impl StoreReader {
         .await
     }
 
-    /// The runs without a receipt, oldest first: what there is to recover where no process has them.
+    /// The runs that were begun and have no receipt, oldest first: what there is to recover where no
+    /// process has them.
     ///
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
+        self.unfinished_runs(None).await
+    }
+
+    /// A run that was begun and has no receipt.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn unfinished_run(&self, run_id: Uuid) -> Result<Option<UnfinishedRun>, StoreError> {
+        let found = self.unfinished_runs(Some(run_id)).await?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Whether any run waits to be claimed.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn has_queued(&self) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(&error))
+    }
+
+    async fn unfinished_runs(
+        &self,
+        run_id: Option<Uuid>,
+    ) -> Result<Vec<UnfinishedRun>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
@@ -300,8 +328,11 @@ impl StoreReader {
                 cancel_reason,
                 (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id), alive_at,
                 lease_until
-            FROM runs WHERE ended_at IS NULL ORDER BY id",
+            FROM runs
+            WHERE ended_at IS NULL AND state != 'queued' AND (?1 IS NULL OR run_id = ?1)
+            ORDER BY id",
         )
+        .bind(run_id.map(|run_id| run_id.to_string()))
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;

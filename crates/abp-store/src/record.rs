@@ -221,7 +221,7 @@ impl UnfinishedRun {
     #[must_use]
     pub fn is_interrupted(&self, now: Timestamp) -> bool {
         let has_lapsed = self.lease_until.is_some_and(|until| until < now);
-        self.run.state != RunState::Queued && !self.own && (!self.owner_alive || has_lapsed)
+        !self.own && (!self.owner_alive || has_lapsed)
     }
 }
 

@@ -11,6 +11,7 @@ use abp_core::{
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_runtime::{Approvals, Audience, CancelHandle, RunHandle, StartedRun};
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunArgs};
@@ -75,6 +76,13 @@ pub(crate) fn run(
         dry_run::run(plane, submission, output)?;
         return Ok(ExitStatus::Success);
     }
+    if args.detach {
+        let submission = Submission {
+            approvals: submission.approvals.or_ask(session.approval_timeout()),
+            ..submission
+        };
+        return block_on(detach(plane, submission, output));
+    }
     block_on(async {
         let mut submission = submission;
         // On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
@@ -87,6 +95,28 @@ pub(crate) fn run(
         };
         conclude(plane, &receipt, args, output).await
     })
+}
+
+/// Queues the run for whichever process serves.
+async fn detach(
+    plane: &ControlPlane,
+    submission: Submission,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let submitted = plane.submit(&prompt::operator(), submission).await?;
+    let run_id = submitted.run_id;
+    if output.is_json() {
+        let (state, is_new) = (submitted.state, submitted.is_new);
+        output.json(&json!({ "run_id": run_id, "state": state, "is_new": is_new }))?;
+    } else {
+        output.field("run", &run_id.to_string());
+        output.field("state", submitted.state.as_str());
+        output.field(
+            "next",
+            &format!("abp serve carries it out; abp logs {run_id} -f"),
+        );
+    }
+    Ok(ExitStatus::Success)
 }
 
 /// A state directory of an earlier version comes with the workspace, so nothing in it is believed.

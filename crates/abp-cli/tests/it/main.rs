@@ -35,6 +35,8 @@ mod present;
 #[cfg(test)]
 mod questions;
 #[cfg(test)]
+mod queue;
+#[cfg(test)]
 mod reading;
 #[cfg(test)]
 mod remote;

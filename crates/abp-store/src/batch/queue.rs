@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Batch, Slot};
 use crate::StoreError;
 use crate::command::Done;
+use crate::lifecycle::LifecycleStep;
 use crate::owner;
 use crate::queue::{
     CancelDecision, ClaimRequest, Lease, QueueChange, SealedClaim, TakenOver, WaitingRun, later,
@@ -140,11 +141,13 @@ impl Batch<'_> {
     }
 
     async fn requeue(&mut self, run_id: Uuid) -> Result<Done, Blocked> {
-        let run = self.own_run(run_id)?.id;
+        let slot = self.own_run(run_id)?;
+        let (run, state) = (slot.id, slot.after(run_id, LifecycleStep::GiveBack)?);
         let given_back = sqlx::query(
-            "UPDATE runs SET state = 'queued', owner = '', lease_until = NULL
+            "UPDATE runs SET state = ?, owner = '', lease_until = NULL
             WHERE id = ? AND id IN (SELECT run FROM submissions)",
         )
+        .bind(state.as_str())
         .bind(run)
         .execute(self.writing())
         .await?;
@@ -153,7 +156,7 @@ impl Batch<'_> {
         }
         if let Some(slot) = self.slot(run_id) {
             slot.owner.clear();
-            slot.state = RunState::Queued;
+            slot.state = state;
         }
         Ok(Done::Written)
     }
@@ -164,9 +167,12 @@ impl Batch<'_> {
             return Err(StoreError::UnknownRun(run_id).into());
         };
         // A run of this process goes on, however long ago its lease ended.
-        if slot.ended || slot.state == RunState::Queued || slot.owner == by.token {
+        if slot.owner == by.token {
             return Ok(None);
         }
+        let Ok(next) = slot.after(run_id, LifecycleStep::TakeOver) else {
+            return Ok(None);
+        };
         let (id, state, is_alive) = (slot.id, slot.state, owner::is_alive(by.owners, &slot.owner));
         let row = sqlx::query(
             "SELECT epoch, attempt, max_attempts,
@@ -182,9 +188,10 @@ impl Batch<'_> {
         }
         let epoch = row.try_get::<i64, _>(0)?.unsigned_abs() + 1;
         sqlx::query(
-            "UPDATE runs SET state = 'running', owner = ?, epoch = epoch + 1, lease_until = NULL
+            "UPDATE runs SET state = ?, owner = ?, epoch = epoch + 1, lease_until = NULL
             WHERE id = ?",
         )
+        .bind(next.as_str())
         .bind(by.token)
         .bind(id)
         .execute(self.writing())
@@ -192,7 +199,7 @@ impl Batch<'_> {
         if let Some(slot) = self.slot(run_id) {
             by.token.clone_into(&mut slot.owner);
             slot.epoch = epoch;
-            slot.state = RunState::Running;
+            slot.state = next;
         }
         Ok(Some(TakenOver {
             lease: Lease { run_id, epoch },

@@ -55,7 +55,8 @@ pub(crate) struct GlobalArgs {
     /// Where runs, receipts and stages are kept (or set ABP_HOME) [default: ~/.local/state/abp].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// The server to run on, whose key is in ABP_REMOTE_KEY: for run, runs, diff, apply and discard.
+    /// The server to run on, whose key is in ABP_REMOTE_KEY: for run, runs, logs, cancel, approvals,
+    /// approve, deny, diff, apply and discard.
     #[arg(long, global = true, value_name = "URL", env = "ABP_REMOTE")]
     pub(crate) remote: Option<String>,
 }

@@ -89,7 +89,7 @@ pub(crate) async fn answer(
             let view = ApprovalView::from(record);
             let by = view.answered_by.as_deref().unwrap_or("default");
             let message = format!("the approval was {} by {by}", view.state);
-            Err(Refusal::new(ErrorCode::ApprovalEnded, message).at("approval_id"))
+            Err(Refusal::new(ErrorCode::ApprovalAnswered, message).at("approval_id"))
         }
     }
 }

@@ -226,9 +226,6 @@ error_codes! {
     ApprovalRequired = "APPROVAL_REQUIRED", Policy, 403, PolicyDenied,
         "A person has to agree before this is done.",
         "Look at the paths named in the message, then repeat the command with the flag that agrees to them.";
-    ApprovalEnded = "APPROVAL_ENDED", Policy, 409, Usage,
-        "The approval was answered, expired or withdrawn before.",
-        "The message says how it ended; the first answer counts.";
     PolicyInvalid = "POLICY_INVALID", Policy, 400, Usage,
         "The policy cannot be compiled.",
         "Correct the pattern named in the context.";

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use abp_control_http::api::EventPage;
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode};
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub struct RemoteEvents {
     buffer: Vec<u8>,
     ready: VecDeque<SseItem>,
     retries: u32,
+    /// Whether it ends with what is stored now, instead of following the run.
+    only_stored: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -51,6 +54,16 @@ impl Remote {
             buffer: Vec::new(),
             ready: VecDeque::new(),
             retries: 0,
+            only_stored: false,
+        }
+    }
+
+    /// The events of a run that are stored now, after an event or from the first one.
+    #[must_use]
+    pub fn stored_events(&self, run_id: Uuid, after: Option<u64>) -> RemoteEvents {
+        RemoteEvents {
+            only_stored: true,
+            ..self.follow(run_id, after)
         }
     }
 }
@@ -86,6 +99,9 @@ impl RemoteEvents {
 
     /// Reads more of the stream, which is opened where it is not.
     async fn read(&mut self) -> Result<(), AbpError> {
+        if self.only_stored {
+            return self.read_page().await;
+        }
         let body = match &mut self.body {
             Some(body) => body,
             None => {
@@ -112,6 +128,23 @@ impl RemoteEvents {
             if self.buffer.len() > MAX_EVENT {
                 return Err(broken("an event of the stream is too long".to_owned()));
             }
+        }
+        Ok(())
+    }
+
+    /// Reads a page of stored events; an empty one is the end.
+    async fn read_page(&mut self) -> Result<(), AbpError> {
+        let after = self.after.map(|after| format!("?after_seq={after}"));
+        let path = format!("/runs/{}/events{}", self.run_id, after.unwrap_or_default());
+        let page: EventPage = self.remote.get(&path).await?;
+        match page.events.is_empty() {
+            true => self.ready.push_back(SseItem::End),
+            false => self
+                .ready
+                .extend(page.events.into_iter().map(|item| SseItem::Event {
+                    seq: item.seq,
+                    json: item.event.to_string(),
+                })),
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ pub(crate) fn logs(
     })
 }
 
-fn describe(approval: &ApprovalRecord) -> String {
+pub(crate) fn describe(approval: &ApprovalRecord) -> String {
     let target = approval.target.as_deref().unwrap_or_default();
     let what = one_line(format!("{} {target}", approval.tool).trim_end());
     let (id, run_id) = (approval.id, approval.run_id);
@@ -168,7 +168,7 @@ fn describe(approval: &ApprovalRecord) -> String {
     format!("{id}  {what}  {state}  {DIM}run {run_id}{DIM:#}")
 }
 
-fn to_json(approval: &ApprovalRecord) -> Value {
+pub(crate) fn to_json(approval: &ApprovalRecord) -> Value {
     let answer = approval.answer.as_ref().map(|answer| {
         json!({
             "verdict": answer.verdict,

@@ -1,5 +1,6 @@
 //! Commands on another machine's control plane: `--remote URL`, or `ABP_REMOTE`.
 
+mod control;
 mod run;
 
 use std::path::PathBuf;
@@ -35,6 +36,11 @@ pub(crate) fn dispatch(
         Command::Diff(args) => diff(args, global, output),
         Command::Apply(args) => apply(args, global, output),
         Command::Discard(args) => discard(args, global, output),
+        Command::Logs(args) => control::logs(args, global, output),
+        Command::Cancel(args) => control::cancel(args, global, output),
+        Command::Approvals(args) => control::approvals(args, global, output),
+        Command::Approve(args) => control::answer(true, args, global, output),
+        Command::Deny(args) => control::answer(false, args, global, output),
         _ => return None,
     })
 }

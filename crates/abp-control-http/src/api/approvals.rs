@@ -1,7 +1,7 @@
 //! Approvals.
 
 use abp_core::Timestamp;
-use abp_store::ApprovalRecord;
+use abp_store::{ApprovalAnswer, ApprovalRecord, ApprovalVerdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -58,6 +58,8 @@ pub struct ApprovalView {
     pub state: String,
     /// The person or key that answered.
     pub answered_by: Option<String>,
+    /// The way the answer came: `terminal`, `cli`, `http`.
+    pub answered_via: Option<String>,
     /// When it was answered.
     pub answered_at: Option<Timestamp>,
     /// The reason of the answer.
@@ -79,8 +81,34 @@ impl From<ApprovalRecord> for ApprovalView {
             expires_at: record.expires_at,
             state: verdict.unwrap_or("open").to_owned(),
             answered_by: answer.as_ref().map(|answer| answer.by.clone()),
+            answered_via: answer.as_ref().map(|answer| answer.via.clone()),
             answered_at: answer.as_ref().map(|answer| answer.at),
             answer_reason: answer.and_then(|answer| answer.reason),
+        }
+    }
+}
+
+impl From<ApprovalView> for ApprovalRecord {
+    fn from(view: ApprovalView) -> Self {
+        let verdict = ApprovalVerdict::from_name(&view.state);
+        let answer = verdict.zip(view.answered_at);
+        Self {
+            id: view.id,
+            run_id: view.run_id,
+            principal: None,
+            rule: view.rule,
+            tool: view.tool,
+            target: view.target,
+            reason: view.reason,
+            asked_at: view.asked_at,
+            expires_at: view.expires_at,
+            answer: answer.map(|(verdict, at)| ApprovalAnswer {
+                verdict,
+                at,
+                by: view.answered_by.unwrap_or_default(),
+                via: view.answered_via.unwrap_or_default(),
+                reason: view.answer_reason,
+            }),
         }
     }
 }

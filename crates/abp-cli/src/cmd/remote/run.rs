@@ -1,11 +1,13 @@
 //! `abp run --remote`: uploads the workspace, submits the order, and follows.
 
-use abp_control_http::api::{SubmitOptions, SubmitRequest, WorkspaceSource};
+use abp_control_http::api::{SubmitOptions, SubmitRequest, SubmittedRun, WorkspaceSource};
 use abp_core::{Receipt, WorkOrder, WorkspaceMode, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_policy::PolicyEngine;
 use abp_remote::{Remote, UploadSummary};
 use abp_runtime::Audience;
+use abp_store::RunState;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::{Origin, connect, remember};
@@ -58,10 +60,28 @@ pub(crate) fn run(
                 root,
             },
         )?;
+        if args.detach {
+            return tell_submitted(&submitted, output);
+        }
         let receipt = follow(&remote, run_id, audience, args, output).await?;
         let place = format!("{}/v1/runs/{run_id}/receipt", url.trim_end_matches('/'));
         tell_end(&receipt, place, &run_id.to_string(), args, output)
     })
+}
+
+/// Prints the run that goes on without anybody at this terminal.
+fn tell_submitted(submitted: &SubmittedRun, output: &mut Output) -> Result<ExitStatus, AbpError> {
+    let run_id = submitted.run_id;
+    let state = RunState::from(submitted.state);
+    if output.is_json() {
+        let is_new = !submitted.is_replay;
+        output.json(&json!({ "run_id": run_id, "state": state, "is_new": is_new }))?;
+    } else {
+        output.field("run", &run_id.to_string());
+        output.field("state", state.as_str());
+        output.field("next", &format!("abp logs {run_id} -f --remote URL"));
+    }
+    Ok(ExitStatus::Success)
 }
 
 /// Refuses what only makes sense on this machine.

@@ -178,3 +178,70 @@ fn what_stands_in_the_way_is_told_with_the_exit_status_of_its_code() {
         assert!(!ran.stderr.contains("secret@"), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn a_detached_run_is_answered_cancelled_and_read_from_elsewhere() {
+    let (server, desk) = (Desk::new(), Desk::new());
+    let served = Served::start(&server, &[]);
+    desk.write("policy.json", r#"{"require_approval_for":["Write"]}"#);
+    let submit = || {
+        let run = [
+            "run",
+            "--task",
+            "write",
+            "--policy",
+            "policy.json",
+            "--detach",
+        ];
+        let (status, told) = remote_json(&desk, &served, &run);
+        assert_eq!(status, 0, "{told}");
+        told["run_id"].as_str().unwrap().to_owned()
+    };
+    let question = |run: &str| loop {
+        let (_, listed) = remote_json(&desk, &served, &["approvals", "--run", run]);
+        if let Some(first) = listed["approvals"].as_array().and_then(|list| list.first()) {
+            return first["id"].as_str().unwrap().to_owned();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let run = submit();
+    let id = question(&run);
+    let answered = remote(&desk, &served, &["approve", &id, "--reason", "looks right"]);
+    assert_eq!(answered.status, 0, "{}", answered.stderr);
+    assert!(
+        answered.stdout.contains("approved by"),
+        "{}",
+        answered.stdout
+    );
+    let log = remote(&desk, &served, &["logs", &run, "-f"]);
+    assert_eq!(log.status, 0, "{}", log.stderr);
+    let late = remote(&desk, &served, &["deny", &id]);
+    assert_eq!(late.status, 2, "{}", late.stderr);
+    assert!(late.stderr.contains("APPROVAL_ANSWERED"), "{}", late.stderr);
+
+    let run = submit();
+    question(&run);
+    // What is stored so far, without waiting for the end.
+    let stored = remote(&desk, &served, &["logs", &run, "--jsonl"]);
+    assert!(
+        stored.stdout.contains("permission_requested"),
+        "{}",
+        stored.stdout
+    );
+    let cancelled = remote(&desk, &served, &["cancel", &run, "--reason", "enough"]);
+    assert!(
+        cancelled.stdout.contains("is being cancelled"),
+        "{}",
+        cancelled.stdout
+    );
+    remote(&desk, &served, &["logs", &run, "-f"]);
+    let (_, shown) = remote_json(&desk, &served, &["runs", "show", &run]);
+    assert_eq!(shown["run"]["state"], "cancelled");
+    assert!(shown["receipt"].to_string().contains("enough"), "{shown}");
+    let again = remote(&desk, &served, &["cancel", &run]);
+    assert!(
+        again.stdout.contains("had ended already"),
+        "{}",
+        again.stdout
+    );
+}

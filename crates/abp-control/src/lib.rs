@@ -18,6 +18,7 @@ mod import;
 mod keys;
 mod mcp;
 mod models;
+mod multiplex;
 mod order;
 mod plane;
 mod policy;
@@ -44,6 +45,7 @@ pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
 };
 pub use models::http_upstream;
+pub use multiplex::{MultiplexedEvent, MultiplexedStream};
 pub use order::{OrderDraft, PolicyChoice};
 pub use plane::ControlPlane;
 pub use policy::usual_policy;

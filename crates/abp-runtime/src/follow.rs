@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use abp_core::AgentEvent;
 use abp_store::{Store, StoreChanges, StoreError};
-use abp_stream::{EventTail, TailRead};
+use abp_stream::{EventTail, FollowStep};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -184,28 +184,8 @@ impl EventStream {
             if self.live.is_none() && !self.ends_here {
                 self.live = self.hub.find(self.run_id);
             }
-            if let Some(live) = &mut self.live {
-                // Seen before the tail is read: what comes after that wakes again.
-                let has_ended = *live.wake.borrow_and_update();
-                let read = live.tail.lock().read(self.next, PAGE);
-                let is_behind = match read {
-                    TailRead::Items(items) => {
-                        self.ready.extend(items.into_iter().map(followed));
-                        continue;
-                    }
-                    TailRead::Behind => true,
-                    TailRead::Nothing => false,
-                };
-                if is_behind && self.read_store().await? {
-                    continue;
-                }
-                if has_ended {
-                    // Nothing more comes from this process: the store decides.
-                    self.live = None;
-                } else if let Some(live) = &mut self.live {
-                    // The tail is held here, so its sender is not gone.
-                    drop(live.wake.changed().await);
-                }
+            if self.live.is_some() {
+                self.follow_tail().await?;
                 continue;
             }
             // Subscribed before looking, so that no change is missed in between.
@@ -223,6 +203,38 @@ impl EventStream {
             }
             self.wait_for_change().await;
         }
+    }
+
+    /// Takes what the tail has, or the journal where the tail has it no more; waits where neither has.
+    async fn follow_tail(&mut self) -> Result<(), RuntimeError> {
+        let mut journal_is_read = false;
+        while let Some(live) = &mut self.live {
+            // Seen before the tail is read: what comes after that wakes again.
+            let has_ended = *live.wake.borrow_and_update();
+            let step = live
+                .tail
+                .lock()
+                .follow(self.next, PAGE, has_ended, journal_is_read);
+            match step {
+                FollowStep::Give(items) => {
+                    self.ready.extend(items.into_iter().map(followed));
+                    return Ok(());
+                }
+                FollowStep::ReadJournal => {
+                    if self.read_store().await? {
+                        return Ok(());
+                    }
+                    journal_is_read = true;
+                }
+                FollowStep::Wait => {
+                    // The tail is held here, so its sender is not gone.
+                    drop(live.wake.changed().await);
+                    journal_is_read = false;
+                }
+                FollowStep::Leave => self.live = None,
+            }
+        }
+        Ok(())
     }
 
     /// The next event that is stored now; `None` after the last.

@@ -18,5 +18,5 @@ pub use packet::Packets;
 pub use pipeline::{Pipeline, Stage};
 pub use present::{Presented, Presenter, TerminalText, TextForm};
 pub use redact::{PieceRedactor, Redactor, names_a_secret};
-pub use tail::{EventTail, TailRead};
+pub use tail::{EventTail, FollowStep, TailRead};
 pub use transcript::Transcript;

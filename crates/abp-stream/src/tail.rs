@@ -38,6 +38,19 @@ pub enum TailRead<T> {
     Behind,
 }
 
+/// What a follower of a live stream does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FollowStep<T> {
+    /// It gives these on.
+    Give(Vec<(u64, T)>),
+    /// It reads the journal from its number on.
+    ReadJournal,
+    /// It waits until the tail grew or its publisher is gone.
+    Wait,
+    /// It leaves the tail, and asks the journal whether the stream has ended.
+    Leave,
+}
+
 impl<T: Clone> EventTail<T> {
     /// An empty tail of a stream from its beginning. It holds so many bytes, and one item at least.
     #[must_use]
@@ -77,6 +90,25 @@ impl<T: Clone> EventTail<T> {
                 self.bytes = self.bytes.saturating_sub(size);
                 self.first += 1;
             }
+        }
+    }
+
+    /// What a follower does whose next item has the number `from`. `has_ended` says that the publisher was
+    /// gone before this was asked, `journal_is_read` that the journal was just read and had nothing more.
+    #[must_use]
+    pub fn follow(
+        &self,
+        from: u64,
+        limit: usize,
+        has_ended: bool,
+        journal_is_read: bool,
+    ) -> FollowStep<T> {
+        match self.read(from, limit) {
+            TailRead::Items(items) => FollowStep::Give(items),
+            TailRead::Behind if !journal_is_read => FollowStep::ReadJournal,
+            // Nothing more comes, or nothing that would fill the gap.
+            TailRead::Behind | TailRead::Nothing if has_ended => FollowStep::Leave,
+            TailRead::Behind | TailRead::Nothing => FollowStep::Wait,
         }
     }
 

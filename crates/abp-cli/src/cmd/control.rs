@@ -5,7 +5,7 @@ use abp_control::{
     find_run,
 };
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_store::RunRecord;
+use abp_store::{RunRecord, Store};
 use serde_json::{Value, json};
 
 use crate::args::{AnswerArgs, ApprovalsArgs, CancelArgs, GlobalArgs, LogsArgs};
@@ -25,20 +25,11 @@ pub(crate) fn approvals(
 ) -> Result<ExitStatus, AbpError> {
     let session = Session::open(global, &[], output)?;
     block_on(async {
-        let store = session.existing_store().await?;
-        let run_id = match &args.run {
-            Some(run) => Some(find_run(store, run, &session.scope()).await?.run_id),
-            None => None,
+        // Looking creates nothing.
+        let listed = match session.plane.runtime().existing_store().await? {
+            Some(store) => listed_approvals(&session, store, args).await?,
+            None => Vec::new(),
         };
-        let filter = ApprovalFilter {
-            run_id,
-            open: (!args.answered).then_some(true),
-            ..ApprovalFilter::default()
-        };
-        let listed = session
-            .plane
-            .approvals(&operator(), &filter, MAX_LISTED)
-            .await?;
         if output.is_json() {
             let rows: Vec<Value> = listed.iter().map(to_json).collect();
             output.json(&json!({ "approvals": rows }))?;
@@ -49,6 +40,26 @@ pub(crate) fn approvals(
         }
         Ok(ExitStatus::Success)
     })
+}
+
+async fn listed_approvals(
+    session: &Session,
+    store: &Store,
+    args: &ApprovalsArgs,
+) -> Result<Vec<ApprovalRecord>, AbpError> {
+    let run_id = match &args.run {
+        Some(run) => Some(find_run(store, run, &session.scope()).await?.run_id),
+        None => None,
+    };
+    let filter = ApprovalFilter {
+        run_id,
+        open: (!args.answered).then_some(true),
+        ..ApprovalFilter::default()
+    };
+    session
+        .plane
+        .approvals(&operator(), &filter, MAX_LISTED)
+        .await
 }
 
 pub(crate) fn answer(

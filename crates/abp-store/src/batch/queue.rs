@@ -1,5 +1,7 @@
 //! The queue of runs, inside a transaction.
 
+use std::time::Duration;
+
 use abp_core::Timestamp;
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
@@ -17,6 +19,9 @@ use crate::read::{cancel_record, uuid_of};
 use crate::record::{CancelRecord, NewRun};
 use crate::run_state::RunState;
 use crate::schema::Blocked;
+
+/// How long recovering a run may take before another process does so.
+const RECOVERY: Duration = Duration::from_secs(30);
 
 impl Batch<'_> {
     pub(super) async fn change_queue(&mut self, change: &QueueChange) -> Result<Done, Blocked> {
@@ -188,11 +193,12 @@ impl Batch<'_> {
         }
         let epoch = row.try_get::<i64, _>(0)?.unsigned_abs() + 1;
         sqlx::query(
-            "UPDATE runs SET state = ?, owner = ?, epoch = epoch + 1, lease_until = NULL
+            "UPDATE runs SET state = ?, owner = ?, epoch = epoch + 1, lease_until = ?, pinned_to = NULL
             WHERE id = ?",
         )
         .bind(next.as_str())
         .bind(by.token)
+        .bind(later(by.now, RECOVERY))
         .bind(id)
         .execute(self.writing())
         .await?;

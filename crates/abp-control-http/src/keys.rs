@@ -22,6 +22,8 @@ use crate::table::{RequestDoc, RouteRow, schema_of};
 
 /// How many exchanges a page has where nothing is said.
 const PAGE: u32 = 100;
+/// The most that a key may spend, in dollars.
+const MAX_BUDGET_USD: f64 = 1_000_000_000.0;
 /// How many exchanges are looked at for one page of a principal that sees few of them.
 const MAX_SEARCHED: u32 = 10_000;
 
@@ -132,7 +134,8 @@ async fn create(call: Call) -> Result<abp_gateway_http::HttpReply, Refusal> {
         return Err(wrong("/expires_in_secs", problem));
     }
     let budget = request.budget_usd.map(|dollars| {
-        let amount = MicroUsd::from_dollars(dollars);
+        let within = (0.0..=MAX_BUDGET_USD).contains(&dollars);
+        let amount = MicroUsd::from_dollars(dollars).filter(|_| within);
         amount.ok_or_else(|| wrong("/budget_usd", "no amount of dollars".to_owned()))
     });
     let secret = new_key()?;

@@ -28,7 +28,7 @@ pub(crate) fn document(rows: &[RouteRow]) -> Value {
         path[row.method.as_str().to_ascii_lowercase()] = operation(row, &error, &mut generator);
     }
     let schemas = generator.take_definitions(true);
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Agent Backplane",
@@ -49,7 +49,48 @@ pub(crate) fn document(rows: &[RouteRow]) -> Value {
                 },
             },
         },
-    })
+    });
+    simplify(&mut document);
+    document
+}
+
+/// Writes schemas in the form that generators of clients know: that of anything as `{}` and not as `true`,
+/// and a choice of words as one list.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if let Some(words) = members.get("oneOf").and_then(choice_of_words) {
+                members.remove("oneOf");
+                members.insert("type".to_owned(), json!("string"));
+                members.insert("enum".to_owned(), Value::Array(words));
+            }
+            for (key, member) in members.iter_mut() {
+                if let ("properties", Value::Object(properties)) = (key.as_str(), &mut *member) {
+                    let any = properties.values_mut().filter(|schema| **schema == true);
+                    any.for_each(|schema| *schema = json!({}));
+                }
+                if key == "items" && *member == true {
+                    *member = json!({});
+                }
+                simplify(member);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The words of a choice in which every alternative is one, or several, written out.
+fn choice_of_words(choice: &Value) -> Option<Vec<Value>> {
+    let mut words = Vec::new();
+    for alternative in choice.as_array()? {
+        match (alternative.get("const"), alternative.get("enum")) {
+            (Some(word), None) => words.push(word.clone()),
+            (None, Some(Value::Array(several))) => words.extend(several.iter().cloned()),
+            _ => return None,
+        }
+    }
+    words.iter().all(Value::is_string).then_some(words)
 }
 
 fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {

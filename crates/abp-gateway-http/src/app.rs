@@ -225,31 +225,34 @@ impl App {
         Ok(self.gateway.pass_on(ask).await.into())
     }
 
+    /// The rows for an address. One that is written out hides those with names that would match it, too.
+    fn rows_at(&self, path: &str) -> Vec<(&ExtraRoute, PathParams)> {
+        let path = unversioned(without_slash(path));
+        let is_written = self.extras.iter().any(|route| route.path == path);
+        self.extras
+            .iter()
+            .filter(|route| !is_written || route.path == path)
+            .filter_map(|route| Some((route, route.matches(path)?)))
+            .collect()
+    }
+
     /// The row for an address: one that takes the method, or else any.
     fn find_extra(&self, asked: &Asked) -> Option<(&ExtraRoute, PathParams)> {
-        let path = unversioned(without_slash(asked.parts.uri.path()));
         let mut other = None;
-        for route in &self.extras {
-            match route.matches(path) {
-                Some(params) if route.takes(&asked.parts.method) => return Some((route, params)),
-                Some(params) => {
-                    other.get_or_insert((route, params));
-                }
-                None => {}
+        for (route, params) in self.rows_at(asked.parts.uri.path()) {
+            if route.takes(&asked.parts.method) {
+                return Some((route, params));
             }
+            other.get_or_insert((route, params));
         }
         other
     }
 
     /// Every method that rows take at an address.
     fn methods_at(&self, path: &str) -> String {
-        let path = unversioned(without_slash(path));
-        let rows = self
-            .extras
-            .iter()
-            .filter(|route| route.matches(path).is_some());
-        let methods: Vec<_> = rows.flat_map(|route| route.methods).collect();
-        let methods: Vec<_> = methods.into_iter().map(Method::as_str).collect();
+        let rows = self.rows_at(path).into_iter();
+        let methods = rows.flat_map(|(route, _)| route.methods);
+        let methods: Vec<_> = methods.map(Method::as_str).collect();
         methods.join(", ")
     }
 

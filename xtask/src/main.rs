@@ -47,6 +47,8 @@ enum Task {
     Sdk,
     /// Let the vendors' own SDKs talk through the gateway.
     Gateway,
+    /// Let Schemathesis and a generated client use the control plane.
+    Control,
     /// Let AG-UI's own client follow runs of a live server.
     AgUi,
     /// Run real agents over ACP and through the gateway; not part of `test`, because they take 4 GB.
@@ -94,6 +96,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Tidy => tidy::run()?,
         Task::Test => return test::run(),
         Task::Sdk => return sdk::TRANSLATION.run(),
+        Task::Control => return sdk::control(),
         Task::AgUi => return sdk::ag_ui(),
         Task::Gateway => return sdk::GATEWAY.run(),
         Task::Agents { names } => return agents::run(&names),

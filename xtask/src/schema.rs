@@ -96,6 +96,9 @@ fn schemas() -> Result<BTreeMap<String, String>> {
         text.push('\n');
         files.insert(format!("schemas/{stem}.json"), text);
     }
+    let mut text = serde_json::to_string_pretty(&sorted(abp_control_http::openapi_document()))?;
+    text.push('\n');
+    files.insert("schemas/openapi.json".to_owned(), text);
     Ok(files)
 }
 

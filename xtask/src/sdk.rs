@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::output::say;
 use crate::workspace::{cargo, root};
-use packages::{AG_UI, NODE, PYTHON, interpreter};
+use packages::{AG_UI, CONTROL, NODE, PYTHON, interpreter};
 
 /// A program that has the SDKs do something, and judges it.
 pub(crate) struct Harness {
@@ -93,6 +93,30 @@ pub(crate) fn ag_ui() -> Result<ExitCode> {
         .arg(root.join("target/debug/abp"))
         .arg("--node-modules")
         .arg(folder.join("node_modules"));
+    judged(harness.current_dir(&root))
+}
+
+/// Lets programs that know nothing but the OpenAPI document use the control plane.
+pub(crate) fn control() -> Result<ExitCode> {
+    let root = root()?;
+    let python = match CONTROL.prepare(&root) {
+        Ok(folder) => interpreter(&folder),
+        Err(reason) => {
+            skip(
+                "the control plane, by its OpenAPI document",
+                &format!("{reason:#}"),
+            );
+            say("0 passed, 0 failed, 1 skipped");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    build_abp(&root)?;
+    let mut harness = Command::new(python);
+    harness
+        .arg("-B")
+        .arg(root.join("tests/sdk/control/harness.py"))
+        .arg("--abp")
+        .arg(root.join("target/debug/abp"));
     judged(harness.current_dir(&root))
 }
 

@@ -15,6 +15,7 @@ use abp_plan::{ConfirmedPlan, ModelOffer};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_sandbox::Overlay;
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -207,7 +208,7 @@ pub struct OpenSpec {
 }
 
 /// An agent's own session, as an earlier run left it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSession {
     /// The run that it belongs to. The agent's private directory is kept under this id.
     pub run_id: Uuid,
@@ -218,7 +219,8 @@ pub struct AgentSession {
 }
 
 /// The use of an earlier session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionUse {
     /// It goes on.
     Continue,

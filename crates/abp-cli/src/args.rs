@@ -1,6 +1,7 @@
 //! The command line.
 
 mod agents;
+mod control;
 mod import;
 mod keys;
 mod launch;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use agents::{AgentsArgs, AgentsCommand};
+pub(crate) use control::{AnswerArgs, ApprovalsArgs, CancelArgs, LogsArgs};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
@@ -55,6 +57,10 @@ pub(crate) struct GlobalArgs {
     /// Where runs, receipts and stages are kept (or set ABP_HOME) [default: ~/.local/state/abp].
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The server to run on, whose key is in ABP_REMOTE_KEY: for run, runs, logs, cancel, approvals,
+    /// approve, deny, diff, apply and discard.
+    #[arg(long, global = true, value_name = "URL", env = "ABP_REMOTE")]
+    pub(crate) remote: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -77,6 +83,16 @@ pub(crate) enum Command {
     Backends(BackendsArgs),
     /// List runs and show one.
     Runs(RunsArgs),
+    /// Show what a run did, and follow one that goes on.
+    Logs(LogsArgs),
+    /// Cancel a run, whichever process carries it out.
+    Cancel(CancelArgs),
+    /// List the questions of runs that wait for a person.
+    Approvals(ApprovalsArgs),
+    /// Allow what a run asks for.
+    Approve(AnswerArgs),
+    /// Refuse what a run asks for.
+    Deny(AnswerArgs),
     /// Show the changes of a run that are not decided about yet.
     Diff(StageArgs),
     /// Apply the changes of a run to its source: all of them or, on conflict, none.
@@ -161,6 +177,9 @@ pub(crate) struct RunArgs {
     /// Print each event as a line of JSON, then the summary.
     #[arg(long, conflicts_with = "json")]
     pub(crate) jsonl: bool,
+    /// Queue the run for `abp serve` and return: `abp logs`, `abp cancel` and `abp approve` take its id.
+    #[arg(long, conflicts_with_all = ["dry_run", "jsonl", "out"])]
+    pub(crate) detach: bool,
     /// Also write the receipt to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

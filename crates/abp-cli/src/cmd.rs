@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod backends;
 pub(crate) mod config;
+pub(crate) mod control;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod import;
@@ -14,6 +15,7 @@ pub(crate) mod mcp;
 pub(crate) mod models;
 pub(crate) mod present;
 pub(crate) mod receipt;
+pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod sandbox;

@@ -38,6 +38,11 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Result<u8, AbpError> {
+    if global.remote.is_some()
+        && let Some(done) = cmd::remote::dispatch(&command, global, output)
+    {
+        return done.map(ExitStatus::code);
+    }
     let status = match command {
         // Its exit status is the agent's.
         Command::Launch(args) => return cmd::launch::run(&args, global, output),
@@ -51,6 +56,11 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Agents(args) => cmd::agents::run(&args, global, output),
         Command::Backends(args) => cmd::backends::run(&args, global, output),
         Command::Runs(args) => cmd::runs::run(&args, global, output),
+        Command::Logs(args) => cmd::control::logs(&args, global, output),
+        Command::Cancel(args) => cmd::control::cancel(&args, global, output),
+        Command::Approvals(args) => cmd::control::approvals(&args, global, output),
+        Command::Approve(args) => cmd::control::answer(true, &args, global, output),
+        Command::Deny(args) => cmd::control::answer(false, &args, global, output),
         Command::Diff(args) => cmd::stage::diff(&args, global, output),
         Command::Apply(args) => cmd::stage::apply(&args, global, output),
         Command::Discard(args) => cmd::stage::discard(&args, global, output),

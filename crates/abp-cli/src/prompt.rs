@@ -3,7 +3,11 @@
 use std::io::stdin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use abp_runtime::{ApprovalRequest, Approver};
+use abp_control::{Answer, Principal};
+use abp_core::AgentEventKind;
+use abp_runtime::Approver;
+use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use crate::output::{NOTE, Output};
 use crate::text::one_line;
@@ -22,6 +26,42 @@ pub(crate) fn approver(via: &str) -> Approver {
     }
 }
 
+/// The person this process belongs to, as the one who asks.
+pub(crate) fn operator() -> Principal {
+    Principal::local(&approver("cli").name)
+}
+
+/// A question that the store has.
+#[derive(Debug)]
+pub(crate) struct Question {
+    id: Uuid,
+    pub(crate) tool: String,
+    target: Option<String>,
+    reason: String,
+}
+
+impl Question {
+    /// The question that an event announces.
+    pub(crate) fn of(kind: &AgentEventKind) -> Option<Self> {
+        let AgentEventKind::PermissionRequested {
+            tool_name,
+            target,
+            reason,
+            approval_id,
+            ..
+        } = kind
+        else {
+            return None;
+        };
+        Some(Self {
+            id: (*approval_id)?,
+            tool: tool_name.clone(),
+            target: target.clone(),
+            reason: reason.clone(),
+        })
+    }
+}
+
 /// The name of a user in a table of accounts, one `name:password:uid:…` a line.
 fn account_name(accounts: &str, uid: u32) -> Option<String> {
     accounts.lines().find_map(|line| {
@@ -33,9 +73,10 @@ fn account_name(accounts: &str, uid: u32) -> Option<String> {
 
 /// The question on the terminal. Its answer is read on a thread of its own, so that the run can still be
 /// cancelled and the question can time out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Prompt {
     input: Arc<Mutex<PromptInput>>,
+    answers: mpsc::UnboundedSender<(Uuid, Answer)>,
     text: String,
 }
 
@@ -43,28 +84,35 @@ pub(crate) struct Prompt {
 /// answer serves the next question, and a line that comes between two questions is no answer.
 #[derive(Debug, Default)]
 struct PromptInput {
-    question: Option<ApprovalRequest>,
+    question: Option<Question>,
     is_reading: bool,
 }
 
 impl Prompt {
+    /// A prompt, and the answers that it gets.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<(Uuid, Answer)>) {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let prompt = Self {
+            input: Arc::default(),
+            answers,
+            text: String::new(),
+        };
+        (prompt, receiver)
+    }
+
     /// Puts a question on the terminal.
-    pub(crate) fn ask(&mut self, question: ApprovalRequest, output: &mut Output) {
+    pub(crate) fn ask(&mut self, question: Question, output: &mut Output) {
         let target = question.target.as_deref();
         let target = target.map(|target| format!(" {target}"));
-        let action = one_line(&format!(
-            "{}{}",
-            question.tool_name,
-            target.unwrap_or_default()
-        ));
+        let action = one_line(&format!("{}{}", question.tool, target.unwrap_or_default()));
         let why = one_line(&question.reason);
         self.text = format!("{NOTE}allow {action}?{NOTE:#} ({why}) [y/N] ");
         self.show(output);
         let mut input = locked(&self.input);
         input.question = Some(question);
         if !std::mem::replace(&mut input.is_reading, true) {
-            let input = Arc::clone(&self.input);
-            std::thread::spawn(move || read_answer(&input));
+            let (input, answers) = (Arc::clone(&self.input), self.answers.clone());
+            std::thread::spawn(move || read_answer(&input, &answers));
         }
     }
 
@@ -85,20 +133,22 @@ fn locked(input: &Mutex<PromptInput>) -> MutexGuard<'_, PromptInput> {
     input.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read_answer(input: &Mutex<PromptInput>) {
+fn read_answer(input: &Mutex<PromptInput>, answers: &mpsc::UnboundedSender<(Uuid, Answer)>) {
     let mut line = String::new();
     let read = stdin().read_line(&mut line);
-    let (approved, reason) = match read {
-        Ok(_) if matches!(line.trim().to_lowercase().as_str(), "y" | "yes") => {
-            (true, "approved when asked".to_owned())
+    let (approve, reason) = match read {
+        Ok(_) if matches!(line.trim().to_lowercase().as_str(), "y" | "yes") => (true, None),
+        Ok(_) => (false, None),
+        Err(error) => {
+            let reason = format!("the answer could not be read: {error}");
+            (false, Some(reason))
         }
-        Ok(_) => (false, "denied when asked".to_owned()),
-        Err(error) => (false, format!("the answer could not be read: {error}")),
     };
     let mut input = locked(input);
     input.is_reading = false;
     if let Some(question) = input.question.take() {
-        question.answer(approved, approver("terminal"), reason);
+        // The run may have ended meanwhile; then there is nobody to tell.
+        drop(answers.send((question.id, Answer { approve, reason })));
     }
 }
 

@@ -126,6 +126,9 @@ fn describe(kind: &AgentEventKind) -> Option<String> {
         AgentEventKind::RunStarted { message } => {
             format!("{STRONG}▸ {}{STRONG:#}", one_line(message))
         }
+        AgentEventKind::RunResumed { attempt, .. } => {
+            format!("{STRONG}▸ attempt {attempt}{STRONG:#}")
+        }
         AgentEventKind::ToolCall {
             tool_name, input, ..
         } => {

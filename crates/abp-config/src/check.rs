@@ -323,7 +323,7 @@ pub(crate) fn name(table: &[&str], name: &str) -> Option<Fault> {
         ["upstreams"] if name == "mock" => Some(invalid(
             "`mock` cannot be the name of an upstream: it stands for the embedded model",
         )),
-        ["backends" | "upstreams" | "policies" | "prices"] | ["mcp", "servers"] => {
+        ["backends" | "upstreams" | "policies" | "prices" | "webhooks"] | ["mcp", "servers"] => {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
             let fits = name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 && name.chars().all(allowed)

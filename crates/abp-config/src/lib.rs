@@ -47,6 +47,7 @@ mod sources;
 mod template;
 mod upstream;
 mod walk;
+mod webhook;
 
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use directories::{LEGACY_STATE_DIR, is_legacy_state_dir};
@@ -63,3 +64,4 @@ pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use template::{project_template, template};
 pub use upstream::UpstreamConfig;
+pub use webhook::{WebhookAddresses, WebhookConfig};

@@ -19,7 +19,7 @@ use crate::walk::{Leaf, Rules, walk};
 use crate::{Config, Layer, SettingOrigin, Sources};
 
 /// Variables that are read, but set nothing.
-const OTHER_VARIABLES: &[&str] = &["ABP_CONFIG"];
+const OTHER_VARIABLES: &[&str] = &["ABP_CONFIG", "ABP_REMOTE", "ABP_REMOTE_KEY"];
 /// Variables that say where files and directories are. One that cannot be read in full would name
 /// another place, and with it another user's file or none.
 const BASE_VARIABLES: &[&str] = &[

@@ -11,7 +11,7 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{EnvValue, McpConfig, SandboxConfig, ServerConfig, UpstreamConfig};
+use crate::{EnvValue, McpConfig, SandboxConfig, ServerConfig, UpstreamConfig, WebhookConfig};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +69,8 @@ pub struct Config {
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// MCP. Read by `abp mcp --gateway` and `abp serve`.
     pub mcp: McpConfig,
+    /// Webhooks by name. Read by `abp serve`.
+    pub webhooks: BTreeMap<String, WebhookConfig>,
     /// Policies by name. Read by `abp run`.
     pub policies: BTreeMap<String, PolicyProfile>,
     /// Price tables by name, each with prices by model; `*` is every other model. Read by
@@ -103,6 +105,7 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),
             upstreams: BTreeMap::new(),
+            webhooks: BTreeMap::new(),
             mcp: McpConfig::default(),
             policies: BTreeMap::new(),
             prices: BTreeMap::new(),

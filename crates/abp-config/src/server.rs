@@ -56,6 +56,15 @@ pub struct ServerConfig {
     /// `abp serve`.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
+    /// Directories whose subdirectories runs over HTTP may work on. Without any, runs bring their files or
+    /// have none. Read by `abp serve`.
+    pub roots: Vec<PathBuf>,
+    /// The largest file that may be uploaded, in megabytes. Read by `abp serve`.
+    #[schemars(range(min = 1, max = 4_096))]
+    pub max_blob_mb: u32,
+    /// The most that one key may have uploaded, in megabytes. Read by `abp serve`.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_uploads_mb: u32,
     /// How long answers and reasoning are kept for later turns, in days. Read by `abp serve`.
     #[schemars(range(min = 1, max = 3_650))]
     pub keep_days: u32,
@@ -78,6 +87,9 @@ impl Default for ServerConfig {
             keepalive_secs: 15,
             drain_timeout_secs: 30,
             max_attempts: 3,
+            roots: Vec::new(),
+            max_blob_mb: 256,
+            max_uploads_mb: 4_096,
             keep_days: 30,
         }
     }

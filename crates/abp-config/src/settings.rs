@@ -181,6 +181,9 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "keepalive_secs"], SECONDS),
     setting(&["server", "drain_timeout_secs"], SECONDS),
     setting(&["server", "max_attempts"], between(1, 10)),
+    setting(&["server", "roots"], Kind::List(&Kind::Path)),
+    setting(&["server", "max_blob_mb"], between(1, 4_096)),
+    setting(&["server", "max_uploads_mb"], between(1, 1_048_576)),
     setting(&["server", "keep_days"], between(1, 3_650)),
     setting(&["upstreams", ANY, "dialect"], Kind::Choice(DIALECTS)),
     setting(&["upstreams", ANY, "base_url"], Kind::Url),
@@ -204,6 +207,13 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "max_concurrent"], between(1, 1_000_000)),
     setting(&["upstreams", ANY, "pass_through"], TEXTS),
     setting(&["upstreams", ANY, "fallback"], TEXTS),
+    setting(&["webhooks", ANY, "url"], Kind::Url),
+    setting(&["webhooks", ANY, "secret_env"], Kind::Variable),
+    setting(&["webhooks", ANY, "secret_file"], Kind::Path),
+    setting(
+        &["webhooks", ANY, "addresses"],
+        Kind::Choice(&["public", "any"]),
+    ),
     setting(&["mcp", "roots"], Kind::List(&Kind::Path)),
     setting(&["mcp", "emulate", "roots"], Kind::List(&Kind::Path)),
     setting(&["mcp", "emulate", "list_changed_secs"], SECONDS),
@@ -379,7 +389,10 @@ pub(crate) const VARIANTS: &[Variant] = &[
 
 /// The keys that every named table of a group must have, where its kind does not depend on a
 /// `type`.
-pub(crate) const REQUIRED: &[(&str, &[&str])] = &[("upstreams", &["dialect", "base_url"])];
+pub(crate) const REQUIRED: &[(&str, &[&str])] = &[
+    ("upstreams", &["dialect", "base_url"]),
+    ("webhooks", &["url"]),
+];
 
 /// The settings below a path.
 pub(crate) fn below<'a>(path: &'a [&'static str]) -> impl Iterator<Item = &'static Setting> + 'a {

@@ -8,7 +8,10 @@
 //! the same for all of them.
 
 mod agents;
+mod approvals;
 mod backends;
+mod clock;
+mod content;
 mod decide;
 mod find;
 mod health;
@@ -16,15 +19,27 @@ mod import;
 mod keys;
 mod mcp;
 mod models;
+mod multiplex;
 mod order;
 mod plane;
 mod policy;
+mod principal;
 mod run_gateway;
+mod runs;
 mod secrets;
 mod session;
+mod submission;
 mod upstreams;
+mod worker;
 
+pub use abp_runtime::{EventStream, FollowedEvent};
+pub use abp_store::lifecycle;
+pub use abp_store::{
+    AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
+    RunFilter, RunRecord, RunState,
+};
 pub use agents::{agents_directory, homes};
+pub use approvals::Answer;
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use health::{BackendHealth, MissingHost};
@@ -34,8 +49,13 @@ pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
 };
 pub use models::http_upstream;
+pub use multiplex::{MultiplexedEvent, MultiplexedStream};
 pub use order::{OrderDraft, PolicyChoice};
-pub use plane::{ControlPlane, Submission};
+pub use plane::ControlPlane;
 pub use policy::usual_policy;
+pub use principal::Principal;
+pub use runs::{CancelOutcome, CancelRequest, RunPage};
 pub use session::EarlierSession;
+pub use submission::{Submission, Submitted};
 pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};
+pub use worker::{WorkerLimits, Workers};

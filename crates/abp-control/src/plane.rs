@@ -1,19 +1,18 @@
 //! The composition root, and the one way to start a run.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use abp_agents::{find_preset, presets};
-use abp_backend_core::{AgentSession, ModelGateway};
+use abp_backend_core::ModelGateway;
 use abp_backend_mock::MockScript;
 use abp_config::Config;
-use abp_core::{CancelReason, CapabilityOrigins, PolicyProfile, PriceTable, Receipt, WorkOrder};
+use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
-use abp_runtime::{Approvals, RunOptions, RunPrices, Runtime, RuntimeOptions, Submitted};
+use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
 use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
-use abp_store::Store;
+use abp_store::{Acceptance, KeyScope, NewRun, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
 use uuid::Uuid;
@@ -22,12 +21,19 @@ use crate::backends::register;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
+use crate::submission::StoredSubmission;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
+use crate::worker::{QUEUE_LIMITS, WorkerSignals};
+use crate::{Principal, Submission, Submitted};
 
 /// The backend of a run for which none was chosen.
 const DEFAULT_BACKEND: &str = "mock";
 /// How many runs go on at once; each may be several processes.
 const MAX_RUNNING: usize = 32;
+/// How many runs may wait for a person besides those that go on; each may be several processes.
+const MAX_PARKED: usize = 64;
+/// How often a run that can be resumed is begun.
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Everything that runs share in one process.
 #[derive(Debug, Clone)]
@@ -43,6 +49,7 @@ struct PlaneState {
     metrics: Arc<MetricsCollector>,
     secrets: Vec<SecretString>,
     run_gateway: Arc<RunGateway>,
+    signals: WorkerSignals,
 }
 
 /// A control plane, as long as somebody else holds it.
@@ -55,44 +62,6 @@ impl WeakPlane {
     pub(crate) fn upgrade(&self) -> Option<ControlPlane> {
         let shared = self.shared.upgrade()?;
         Some(ControlPlane { shared })
-    }
-}
-
-/// A run to be started: its order and everything that belongs to this run alone.
-#[derive(Debug, Clone)]
-pub struct Submission {
-    /// The order, as [`OrderDraft`](crate::OrderDraft) builds it.
-    pub order: WorkOrder,
-    /// The backend asked for; `auto` is whichever fits best, and `None` the configured one.
-    pub backend: Option<String>,
-    /// The longest the run may take.
-    pub timeout: Option<Duration>,
-    /// What is approved in advance, and who is asked.
-    pub approvals: Approvals,
-    /// Who said what the order's client can render.
-    pub client_origins: CapabilityOrigins,
-    /// Prices that replace the configured ones.
-    pub prices: Option<PriceTable>,
-    /// Names the request: a second one with the same key is the same run.
-    pub idempotency_key: Option<String>,
-    /// The agent's session of an earlier run to go on with.
-    pub session: Option<AgentSession>,
-}
-
-impl Submission {
-    /// A submission of an order, with nothing approved and no limits.
-    #[must_use]
-    pub fn new(order: WorkOrder) -> Self {
-        Self {
-            order,
-            backend: None,
-            timeout: None,
-            approvals: Approvals::default(),
-            client_origins: CapabilityOrigins::default(),
-            prices: None,
-            idempotency_key: None,
-            session: None,
-        }
     }
 }
 
@@ -115,6 +84,7 @@ impl ControlPlane {
             stages_dir: config.stages_dir.clone(),
             emulation: config.emulation_config(),
             max_running: MAX_RUNNING,
+            max_parked: MAX_PARKED,
         };
         let runtime = Runtime::new(registry, options)
             .with_mcp(run_servers(&config))
@@ -127,6 +97,7 @@ impl ControlPlane {
             metrics,
             secrets,
             run_gateway,
+            signals: WorkerSignals::default(),
         });
         shared.run_gateway.attach(WeakPlane {
             shared: Arc::downgrade(&shared),
@@ -232,27 +203,104 @@ impl ControlPlane {
         Ok(self.runtime().plan(&backend, order, &options)?)
     }
 
-    /// Starts a run. Its start is durable before anything of it happens; with an idempotency key that was
-    /// used before it is the run of that request.
+    /// Submits a run: it is durable, and queued, when this returns. A worker of any process carries it out.
+    /// With an idempotency key that the principal used before it is the run of that submission.
+    ///
+    /// # Errors
+    /// Fails, before anything happened, where the principal may not, the backend is not there, the order is
+    /// refused, or as many runs wait as may.
+    pub async fn submit(
+        &self,
+        principal: &Principal,
+        mut submission: Submission,
+    ) -> Result<Submitted, AbpError> {
+        principal.require(KeyScope::RunsWrite)?;
+        let root = &mut submission.order.workspace.root;
+        // Another process has another working directory.
+        if let Ok(absolute) = std::path::absolute(&*root) {
+            *root = absolute.to_string_lossy().into_owned();
+        }
+        let key = submission.idempotency_key.take();
+        let key = key.map(|key| principal.own_key(&key));
+        let notify = std::mem::take(&mut submission.notify);
+        let backend = self.backend(submission.backend.as_deref())?;
+        upstreams::settle_model(self.config(), &backend, &mut submission.order.config);
+        let stored = StoredSubmission::of(&submission, &backend);
+        let (backend, order, options) = self.prepare(submission)?;
+        let entry = self
+            .runtime()
+            .queue_entry(&backend, order, &options, key.as_deref())?;
+        let run = NewRun {
+            principal: principal.id().map(str::to_owned),
+            ..entry
+        };
+        let queueing = Queueing {
+            submission: stored.to_bytes()?,
+            max_attempts: self.max_attempts(&run.backend),
+            notify,
+            limits: QUEUE_LIMITS,
+        };
+        let (store, run_id) = (self.store().await?, run.run_id);
+        let accepted = store.submit(run, queueing).await?;
+        may_die("submitted");
+        match accepted {
+            Acceptance::New => {
+                self.signals().submitted.notify_waiters();
+                Ok(Submitted {
+                    run_id,
+                    state: RunState::Queued,
+                    is_new: true,
+                })
+            }
+            Acceptance::Existing(run_id) => {
+                let state = store.run_state(run_id).await?;
+                Ok(Submitted {
+                    run_id,
+                    state: state.unwrap_or(RunState::Queued),
+                    is_new: false,
+                })
+            }
+        }
+    }
+
+    /// Starts a run that this process, and no other, carries out. Its start is durable before anything of
+    /// it happens; with an idempotency key that was used before it is the run of that request.
     ///
     /// # Errors
     /// Fails, before anything happened, where the backend is not there, the order is refused, or as many
     /// runs go on as may.
-    pub async fn submit(&self, submission: Submission) -> Result<Submitted, AbpError> {
+    pub async fn run_here(
+        &self,
+        principal: &Principal,
+        submission: Submission,
+    ) -> Result<StartedRun, AbpError> {
         self.end_lost_sidecars();
         let key = submission.idempotency_key.clone();
+        let key = key.map(|key| principal.own_key(&key));
+        let principal = principal.id().map(str::to_owned);
         let (backend, order, options) = self.prepare(submission)?;
         let runtime = self.runtime();
-        Ok(match key {
-            Some(key) => runtime.run_once(&backend, order, options, &key).await?,
-            None => Submitted::Started(runtime.run_with(&backend, order, options).await?),
-        })
+        Ok(runtime
+            .run_once(&backend, order, options, principal, key.as_deref())
+            .await?)
     }
 
-    /// Cancels a run of this process; whether it was one that goes on.
-    #[must_use]
-    pub fn cancel(&self, run_id: Uuid) -> bool {
-        self.runtime().cancel(run_id, CancelReason::User)
+    /// How often a run on a backend may be begun: again only where the backend can take up a session, so
+    /// that it can be told what it did before.
+    fn max_attempts(&self, backend: &str) -> u32 {
+        let backend = self.registry().get(backend);
+        let manifest = backend.and_then(|backend| backend.descriptor().manifest.as_ref());
+        let resumes = manifest
+            .and_then(|manifest| manifest.get(&Capability::SessionResume))
+            .is_some_and(|level| *level == SupportLevel::Native);
+        match resumes {
+            true => MAX_ATTEMPTS,
+            false => 1,
+        }
+    }
+
+    pub(crate) fn signals(&self) -> &WorkerSignals {
+        &self.shared.signals
     }
 
     /// The receipt of a run, once it has ended, whichever process carries it out.
@@ -264,7 +312,10 @@ impl ControlPlane {
     }
 
     /// What the runtime needs of a submission: which model is asked for on the backend, and what it costs.
-    fn prepare(&self, submission: Submission) -> Result<(String, WorkOrder, RunOptions), AbpError> {
+    pub(crate) fn prepare(
+        &self,
+        submission: Submission,
+    ) -> Result<(String, WorkOrder, RunOptions), AbpError> {
         let Submission {
             mut order,
             backend,
@@ -274,6 +325,7 @@ impl ControlPlane {
             prices,
             idempotency_key: _,
             session,
+            notify: _,
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);
@@ -300,7 +352,7 @@ impl ControlPlane {
     }
 
     /// Ends sidecars whose host was killed; the first run of this process is when they may be in the way.
-    fn end_lost_sidecars(&self) {
+    pub(crate) fn end_lost_sidecars(&self) {
         let records = abp_host::records::directory(&self.config().state_dir);
         if let Err(error) = abp_host::records::sweep(&records) {
             tracing::warn!(target: "abp.sidecar", %error, "cannot look for sidecars of lost hosts");

@@ -15,7 +15,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{EndedExchange, Gateway, current_time, key_hash};
 use abp_gateway_http::{Server, ServerOptions, harden};
 use abp_plan::OnLoss;
-use abp_store::NewApiKey;
+use abp_store::{KeyScope, NewApiKey};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -118,6 +118,8 @@ impl RunGateway {
                 max_output_tokens: None,
                 max_concurrent: None,
                 max_sessions: None,
+                // A run's key asks models and nothing else: no run can start or answer another.
+                scopes: vec![KeyScope::Models],
                 expires_at: Some(current_time().plus_millis(lifetime)),
             })
             .await?;

@@ -13,6 +13,7 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use crate::{Adaptation, Timestamp, UsageNormalized};
 
@@ -63,6 +64,14 @@ pub enum AgentEventKind {
     RunStarted {
         /// In words.
         message: String,
+    },
+    /// Another attempt of an interrupted run began, on a workspace of its own. What the earlier attempt did
+    /// outside its workspace is done.
+    RunResumed {
+        /// The number of the first event of this attempt, which is this one.
+        from_seq: u64,
+        /// Counts the attempts, from 1.
+        attempt: u32,
     },
     /// The run ended.
     RunCompleted {
@@ -158,6 +167,9 @@ pub enum AgentEventKind {
         target: Option<String>,
         /// Why approval is needed.
         reason: String,
+        /// The stored question; absent where nobody is asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approval_id: Option<Uuid>,
     },
     /// The gate decided about an action: every denial, and every answer to a request.
     PermissionResolved {
@@ -178,6 +190,9 @@ pub enum AgentEventKind {
         decided_via: Option<String>,
         /// Why.
         reason: String,
+        /// The stored question; absent where nobody was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approval_id: Option<Uuid>,
     },
     /// The usage so far.
     UsageUpdated {
@@ -229,6 +244,7 @@ impl AgentEventKind {
     pub fn is_host_only(&self) -> bool {
         match self {
             Self::RunStarted { .. }
+            | Self::RunResumed { .. }
             | Self::RunCompleted { .. }
             | Self::PermissionRequested { .. }
             | Self::PermissionResolved { .. }
@@ -253,6 +269,7 @@ impl AgentEventKind {
 
     const KNOWN: &'static [&'static str] = &[
         "run_started",
+        "run_resumed",
         "run_completed",
         "assistant_delta",
         "assistant_message",
@@ -278,6 +295,7 @@ impl AgentEventKind {
     pub fn name(&self) -> &str {
         match self {
             Self::RunStarted { .. } => "run_started",
+            Self::RunResumed { .. } => "run_resumed",
             Self::RunCompleted { .. } => "run_completed",
             Self::AssistantDelta { .. } => "assistant_delta",
             Self::AssistantMessage { .. } => "assistant_message",

@@ -19,7 +19,7 @@ use abp_core::{CapabilitySource, ClientProfile, PartialCapabilities};
 use abp_error::ErrorCode;
 use abp_gateway::{Principal, Refusal};
 use abp_gateway_http::{HttpReply, json_answer};
-use abp_runtime::{Audience, Submitted};
+use abp_runtime::{Audience, StartedRun};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -75,10 +75,11 @@ impl Assist {
             client_origins: client.origins,
             ..Submission::new(order)
         };
-        let handle = match self.plane.submit(submission).await {
-            Ok(Submitted::Started(handle)) => handle,
+        let caller = abp_control::Principal::operator();
+        let handle = match self.plane.run_here(&caller, submission).await {
+            Ok(StartedRun::Started(handle)) => handle,
             // Only a request with an idempotency key can be one that was sent before.
-            Ok(Submitted::Existing(run_id)) => {
+            Ok(StartedRun::Existing(run_id)) => {
                 let message = format!("run {run_id} was started by this request before");
                 return Err(Refusal::new(ErrorCode::Internal, message));
             }

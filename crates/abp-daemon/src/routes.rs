@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use abp_config::Loaded;
 use abp_control::ControlPlane;
+use abp_control_http::ControlFace;
 use abp_error::AbpError;
 use abp_gateway::Gateway;
 use abp_gateway_http::{BodyRule, ExtraRoute, HttpReply};
@@ -18,17 +20,24 @@ const MCP_METHODS: &[Method] = &[Method::POST, Method::GET, Method::DELETE];
 /// The faces of a control plane over HTTP.
 #[derive(Debug)]
 pub struct Daemon {
+    control: ControlFace,
     assist: Arc<Assist>,
     mcp: Arc<McpPlane>,
 }
 
 impl Daemon {
-    /// The faces of a control plane. Nothing is started before it is asked for.
+    /// The faces of a control plane. Nothing is started before it is asked for. `loaded` is the
+    /// configuration of the plane with the origin of each value, for those who may look at it.
     ///
     /// # Errors
     /// Fails where a configured MCP server cannot be used.
-    pub fn new(plane: &ControlPlane, gateway: &Gateway) -> Result<Self, AbpError> {
+    pub fn new(
+        plane: &ControlPlane,
+        gateway: &Gateway,
+        loaded: Option<&Loaded>,
+    ) -> Result<Self, AbpError> {
         Ok(Self {
+            control: ControlFace::new(plane, gateway, loaded),
             assist: Arc::new(Assist::new(plane.clone())),
             mcp: Arc::new(McpPlane::new(plane.clone(), gateway)?),
         })
@@ -37,15 +46,26 @@ impl Daemon {
     /// The rows for [`Server::bind`](abp_gateway_http::Server::bind).
     #[must_use]
     pub fn routes(&self) -> Vec<ExtraRoute> {
-        vec![
+        let mut routes = vec![
             self.assist(),
             self.mcp("/mcp", McpPlace::Own),
             self.mcp("/mcp/gateway", McpPlace::Gateway),
-        ]
+        ];
+        routes.extend(self.control.routes());
+        routes
+    }
+
+    /// Begins what goes on by itself: webhooks, and the sweep of old uploads.
+    ///
+    /// # Errors
+    /// Fails where a configured webhook cannot be used, and where the store cannot be opened.
+    pub async fn start(&self) -> Result<(), AbpError> {
+        self.control.start().await
     }
 
     /// Ends every session and stream, cancels runs and ends programs.
     pub async fn close(&self) {
+        self.control.close();
         self.mcp.close().await;
     }
 

@@ -247,6 +247,12 @@ error_codes! {
     ChangeSetDecided = "CHANGE_SET_DECIDED", Workspace, 409, Usage,
         "The changes of the run were decided already, or are being decided.",
         "The message says how and by whom; run the order again to get new changes.";
+    BlobHashMismatch = "BLOB_HASH_MISMATCH", Workspace, 422, VerificationFailed,
+        "The uploaded bytes do not have the hash of their address; nothing of them is kept.",
+        "Hash the bytes that are sent with SHA-256 and send them again.";
+    BlobsMissing = "BLOBS_MISSING", Workspace, 409, Usage,
+        "Files of the workspace have not been uploaded.",
+        "Upload the hashes named in the context, then send the request again.";
     IrLoweringFailed = "IR_LOWERING_FAILED", Ir, 422, RunFailed,
         "A conversation cannot be written in the target format.",
         "The context names the part that has no counterpart.";
@@ -292,6 +298,9 @@ error_codes! {
     RunCancelled = "RUN_CANCELLED", Execution, 409, Cancelled,
         "The run was cancelled.",
         "The receipt says by whom and why; run again when wanted.";
+    RunNotEnded = "RUN_NOT_ENDED", Execution, 409, Usage,
+        "The run has not ended yet.",
+        "Wait for its end or cancel it, then send the request again.";
     NothingToDecide = "NOTHING_TO_DECIDE", Workspace, 409, Usage,
         "The run has no changes that could be decided about: they were decided before, or it has not ended.",
         "`abp runs show RUN` says what became of them.";
@@ -301,7 +310,7 @@ error_codes! {
     RunInterrupted = "RUN_INTERRUPTED", Execution, 500, RunFailed,
         "The host ended before the run did; its receipt was made when the host started again.",
         "The receipt holds every event that was recorded; run again when wanted.";
-    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", Execution, 422, Usage,
+    IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED", Execution, 409, Usage,
         "The idempotency key belongs to a run that was asked for with another request.",
         "Send the first request again to get its run, or use another key.";
     ContractVersionMismatch = "CONTRACT_VERSION_MISMATCH", Contract, 400, Usage,
@@ -328,6 +337,12 @@ error_codes! {
     RequestTimeout = "REQUEST_TIMEOUT", Limit, 408, BudgetExceeded,
         "The request did not arrive in full in time.",
         "Send it again; raise body_timeout_secs if the connection is slow.";
+    ApprovalAnswered = "APPROVAL_ANSWERED", Execution, 409, Usage,
+        "The approval has an answer already, or its time is over.",
+        "The first answer counts; `abp approvals --answered` shows it.";
+    RunLimitReached = "RUN_LIMIT_REACHED", Limit, 429, BudgetExceeded,
+        "As many runs wait or go on as may, of this principal or in all; the message names what is full.",
+        "Wait until some have ended, cancel some with `abp cancel`, or raise the limit.";
     Overloaded = "OVERLOADED", Limit, 503, BackendUnavailable,
         "The server has as much to do as it takes at once.",
         "Wait for the time given in Retry-After and send the request again.";

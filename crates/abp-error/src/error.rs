@@ -44,6 +44,12 @@ impl AbpError {
         self
     }
 
+    /// Says which part of a request the error is about: a JSON pointer, or the name of a parameter.
+    #[must_use]
+    pub fn with_place(self, place: impl Into<String>) -> Self {
+        self.with_context(PLACE, place.into())
+    }
+
     /// The code.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
@@ -111,6 +117,70 @@ pub struct AbpErrorDto {
     /// The chain of causes, outermost first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_message: Option<String>,
+}
+
+/// The key of the context that says which part of a request an error is about.
+const PLACE: &str = "place";
+
+/// The body of an HTTP answer that reports an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// An error as HTTP answers carry it: with what to do about it, and which part of the request it is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDetail {
+    /// The machine-readable code.
+    pub code: ErrorCode,
+    /// What went wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+    /// The part of the request that is wrong: a JSON pointer into the body, or the name of a parameter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Further details.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, Value>,
+    /// The chain of causes, outermost first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_message: Option<String>,
+}
+
+impl From<&AbpError> for ErrorBody {
+    fn from(error: &AbpError) -> Self {
+        let dto = error.to_dto();
+        let mut context = dto.context;
+        let place = context.remove(PLACE);
+        Self {
+            error: ErrorDetail {
+                code: dto.code,
+                message: dto.message,
+                hint: dto.code.remedy().to_owned(),
+                place: place.and_then(|place| place.as_str().map(str::to_owned)),
+                context,
+                source_message: dto.source_message,
+            },
+        }
+    }
+}
+
+impl From<ErrorBody> for AbpError {
+    fn from(body: ErrorBody) -> Self {
+        let detail = body.error;
+        let mut error = Self {
+            code: detail.code,
+            message: detail.message,
+            context: detail.context,
+            source: detail.source_message.map(Into::into),
+        };
+        if let Some(place) = detail.place {
+            error.context.insert(PLACE.to_owned(), Value::from(place));
+        }
+        error
+    }
 }
 
 impl From<&AbpError> for AbpErrorDto {

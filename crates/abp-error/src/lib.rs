@@ -11,4 +11,4 @@ mod code;
 mod error;
 
 pub use code::{ErrorCategory, ErrorCode, ExitStatus, UnknownErrorCode};
-pub use error::{AbpError, AbpErrorDto};
+pub use error::{AbpError, AbpErrorDto, ErrorBody, ErrorDetail};

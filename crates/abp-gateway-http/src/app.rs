@@ -7,23 +7,25 @@ use std::time::Duration;
 use abp_backend_core::OtherCall;
 use abp_dialect::Dialect;
 use abp_error::ErrorCode;
-use abp_gateway::{Admission, Ask, Gateway, OtherAsk, Refusal};
+use abp_gateway::{Admission, Ask, Gateway, KeyScope, OtherAsk, Refusal};
 use abp_plan::OnLoss;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::auth::{Doorkeeper, split_query};
+use crate::auth::{Doorkeeper, protocol_key, split_query};
 use crate::body::{self, HttpReply, Outgoing};
 use crate::cors;
-use crate::extra::{BodyRule, ExtraCall, ExtraRoute};
+use crate::extra::{BodyRule, ExtraCall, ExtraRoute, PathParams, RouteAnswer};
 use crate::guard::{Allowed, check_body_coding, check_body_kind};
 use crate::pages;
 use crate::route::{Route, unversioned, without_slash};
+use crate::upgrade::UpgradeSlot;
+use crate::upload::UploadBody;
 use crate::wire::Phase;
 
 /// Everything that requests share.
@@ -47,10 +49,14 @@ impl App {
     /// Answers a request. There is always an answer.
     pub(crate) async fn serve(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: IpAddr,
         phase: Arc<Phase>,
+        slot: &UpgradeSlot,
     ) -> Response<Outgoing> {
+        // Asking for it costs a request that wants no upgrade nothing but the look at its headers.
+        let wants_upgrade = request.headers().contains_key(UPGRADE);
+        let on_upgrade = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
         let (parts, incoming) = request.into_parts();
         let (query_key, query) = split_query(parts.uri.query());
         let route = Route::of(&parts.method, parts.uri.path());
@@ -85,10 +91,14 @@ impl App {
         };
         // A refusal does not wait for the body, and what comes of it later is no request.
         let close = out_of_turn || (has_body && answer.is_err());
-        let reply = answer.unwrap_or_else(|problem| match dialect {
+        let mut reply = answer.unwrap_or_else(|problem| match dialect {
             Some(dialect) => problem.answer(dialect).into(),
             None => problem.plain_answer().into(),
         });
+        if let (Some(session), Some(on_upgrade)) = (reply.take_session(), on_upgrade) {
+            phase.upgrade();
+            slot.put(on_upgrade, session, self.tasks.clone());
+        }
         let mut response = Outgoing::response(reply, &phase);
         if let Some(page) = page {
             cors::share(response.headers_mut(), page);
@@ -105,6 +115,10 @@ impl App {
     /// largest of all answers in the making for as long as it is open, and moves it with every request.
     async fn answer(self: &Arc<Self>, route: Route, asked: Asked) -> Result<HttpReply, Refusal> {
         match route {
+            // A program's own rows may replace the answer about a receipt, and add to its address.
+            Route::Receipt(_) | Route::WrongMethod if self.find_extra(&asked).is_some() => {
+                Box::pin(self.extra(asked)).await
+            }
             Route::Health => Ok(pages::health().into()),
             Route::Ready => Ok(pages::ready(&self.gateway).into()),
             Route::Root => Ok(pages::root().into()),
@@ -128,7 +142,7 @@ impl App {
             } => Box::pin(self.other(dialect, part, path, asked)).await,
             Route::Models { vendor, name } => {
                 let vendor = pages::whose_models(vendor, &asked.parts.headers);
-                let admitted = self.admit(&asked, vendor == Dialect::Gemini)?;
+                let admitted = self.admit_to_models(&asked, vendor == Dialect::Gemini)?;
                 let models = pages::models(&self.gateway, admitted.principal(), vendor, name)?;
                 Ok(models.into())
             }
@@ -138,12 +152,12 @@ impl App {
                 Ok(Box::pin(receipt).await?.into())
             }
             Route::Stored { id, action } => {
-                let admitted = self.admit(&asked, false)?;
+                let admitted = self.admit_to_models(&asked, false)?;
                 let stored = self.gateway.stored(&admitted, &id, action, asked.query);
                 Ok(Box::pin(stored).await.into())
             }
             Route::Translate => {
-                let mut admitted = self.admit(&asked, false)?;
+                let mut admitted = self.admit_to_models(&asked, false)?;
                 check_body_kind(&asked.parts)?;
                 let body = self
                     .read(asked.incoming, self.max_body, &mut admitted)
@@ -155,7 +169,7 @@ impl App {
                 operation,
                 model,
             } => {
-                let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
+                let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
                 refuse_upgrade(&asked.parts)?;
                 check_body_kind(&asked.parts)?;
                 let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
@@ -189,7 +203,7 @@ impl App {
         asked: Asked,
     ) -> Result<HttpReply, Refusal> {
         let dialect = of_client(dialect, &asked.parts.headers);
-        let mut admitted = self.admit(&asked, dialect == Dialect::Gemini)?;
+        let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
         refuse_other_upgrade(&asked.parts)?;
         check_body_coding(&asked.parts)?;
         let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
@@ -213,34 +227,97 @@ impl App {
         Ok(self.gateway.pass_on(ask).await.into())
     }
 
+    /// The rows for an address. One that is written out hides those with names that would match it, too.
+    fn rows_at(&self, path: &str) -> Vec<(&ExtraRoute, PathParams)> {
+        let path = unversioned(without_slash(path));
+        let is_written = self.extras.iter().any(|route| route.path == path);
+        self.extras
+            .iter()
+            .filter(|route| !is_written || route.path == path)
+            .filter_map(|route| Some((route, route.matches(path)?)))
+            .collect()
+    }
+
+    /// The row for an address: one that takes the method, or else any.
+    fn find_extra(&self, asked: &Asked) -> Option<(&ExtraRoute, PathParams)> {
+        let mut other = None;
+        for (route, params) in self.rows_at(asked.parts.uri.path()) {
+            if route.takes(&asked.parts.method) {
+                return Some((route, params));
+            }
+            other.get_or_insert((route, params));
+        }
+        other
+    }
+
+    /// Every method that rows take at an address.
+    fn methods_at(&self, path: &str) -> String {
+        let rows = self.rows_at(path).into_iter();
+        let methods = rows.flat_map(|(route, _)| route.methods);
+        let methods: Vec<_> = methods.map(Method::as_str).collect();
+        methods.join(", ")
+    }
+
     /// Answers at an address that the program added.
     async fn extra(&self, asked: Asked) -> Result<HttpReply, Refusal> {
-        let path = unversioned(without_slash(asked.parts.uri.path()));
-        let at_path = || self.extras.iter().filter(|route| route.path == path);
-        let method = &asked.parts.method;
-        let Some(route) = at_path().find(|route| route.methods.contains(method)) else {
-            return match at_path().next() {
-                Some(_) => Err(wrong_method(method)),
-                None => Err(nothing()),
-            };
+        let Some((route, params)) = self.find_extra(&asked) else {
+            return Err(nothing());
         };
-        let mut admitted = self.admit(&asked, false)?;
-        let limit = match route.body {
-            BodyRule::Json => self.max_body,
-            BodyRule::JsonOfPost(limit) => self.max_body.min(limit),
-        };
-        if route.body == BodyRule::Json || asked.parts.method == Method::POST {
-            check_body_kind(&asked.parts)?;
+        if !route.takes(&asked.parts.method) {
+            let mut answer = wrong_method(&asked.parts.method).plain_answer();
+            let methods = self.methods_at(asked.parts.uri.path());
+            if let Ok(methods) = HeaderValue::try_from(methods) {
+                answer.headers.insert(ALLOW, methods);
+            }
+            return Ok(answer.into());
         }
-        let body = self.read(asked.incoming, limit, &mut admitted).await?;
-        let call = ExtraCall {
+        let handler = match &route.answer {
+            RouteAnswer::Handler(handler) => handler,
+            RouteAnswer::Page { media_type, text } => {
+                return Ok(pages::fixed(media_type, text.clone()));
+            }
+        };
+        let mut admitted = self.admit_to(&asked, route.body)?;
+        let mut call = ExtraCall {
             principal: Arc::clone(admitted.principal()),
             parts: asked.parts,
-            body,
+            params,
+            query: asked.query,
+            body: Bytes::new(),
+            upload: None,
         };
-        let reply = self.apart((route.handler)(call)).await?;
+        let limit = match route.body {
+            BodyRule::Json => Some(self.max_body),
+            BodyRule::JsonOfPost(limit) => Some(self.max_body.min(limit)),
+            BodyRule::Nothing | BodyRule::Upgrade => None,
+            BodyRule::Upload(limit) => {
+                check_body_coding(&call.parts)?;
+                let upload = UploadBody::new(asked.incoming, limit, self.body_deadline)?;
+                call.upload = Some(upload);
+                let reply = self.apart((handler)(call)).await?;
+                return Ok(reply.holding(admitted.place()));
+            }
+        };
+        if let Some(limit) = limit {
+            if route.body == BodyRule::Json || call.parts.method == Method::POST {
+                check_body_kind(&call.parts)?;
+            }
+            call.body = self.read(asked.incoming, limit, &mut admitted).await?;
+        }
+        let reply = self.apart((handler)(call)).await?;
         // An answer may be a stream that goes on for hours.
         Ok(reply.holding(admitted.place()))
+    }
+
+    /// Authenticates the caller of an extra row; browsers show their key for a WebSocket as a subprotocol.
+    fn admit_to(&self, asked: &Asked, body: BodyRule) -> Result<Admission, Refusal> {
+        if body != BodyRule::Upgrade {
+            return self.admit(asked, false);
+        }
+        let shown = protocol_key(&asked.parts.headers);
+        let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
+        let principal = self.door.admit(keys, headers, shown, asked.peer)?;
+        self.gateway.admit(&principal)
     }
 
     async fn read(
@@ -264,6 +341,20 @@ impl App {
             Some(Err(error)) => Err(Refusal::new(ErrorCode::Internal, error.to_string())),
             None => Err(Refusal::new(ErrorCode::Internal, "nobody answers")),
         }
+    }
+
+    /// Lets a request for a model in, where the key may ask models.
+    fn admit_to_models(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
+        let admitted = self.admit(asked, takes_query_key)?;
+        if admitted.principal().may(KeyScope::Models) {
+            return Ok(admitted);
+        }
+        let id = &admitted.principal().id;
+        let message = format!(
+            "the key {id} does not have the scope `{}`",
+            KeyScope::Models
+        );
+        Err(Refusal::new(ErrorCode::PolicyDenied, message))
     }
 
     /// Finds out who asks, and lets the request in within the limits of the key.

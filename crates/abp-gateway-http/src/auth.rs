@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use abp_error::ErrorCode;
 use abp_gateway::{CallerKeys, Principal, Refusal, current_time};
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderName};
 
 /// How many wrong keys a peer may send before it has to wait.
 const PATIENCE: u32 = 20;
 /// How long it then waits, and after how long wrong keys are forgotten.
 const REST: Duration = Duration::from_secs(30);
+/// What stands before a key that is shown as a subprotocol.
+const KEY_PROTOCOL: &str = "abp.key.";
 /// How many peers are remembered.
 const MAX_PEERS: usize = 1024;
 
@@ -90,6 +92,15 @@ fn credential(headers: &HeaderMap) -> Option<&str> {
     bearer
         .or_else(|| text(HeaderName::from_static("x-api-key")))
         .or_else(|| text(HeaderName::from_static("x-goog-api-key")))
+}
+
+/// The key that a browser shows among the subprotocols of a WebSocket.
+pub(crate) fn protocol_key(headers: &HeaderMap) -> Option<&str> {
+    let offers = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let offers = offers.filter_map(|value| value.to_str().ok());
+    offers
+        .flat_map(|offers| offers.split(','))
+        .find_map(|offer| offer.trim().strip_prefix(KEY_PROTOCOL))
 }
 
 /// Splits a query into the key in it and the rest, which is what may be seen.

@@ -16,6 +16,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
+use crate::upgrade::UpgradeSession;
 use crate::wire::Phase;
 
 /// Reads a body that may be so long and take so long, into room that its request takes for it: for all of
@@ -153,6 +154,7 @@ pub struct HttpReply {
     headers: HeaderMap,
     content: Content,
     place: Option<RequestPlace>,
+    session: Option<UpgradeSession>,
 }
 
 impl std::fmt::Debug for HttpReply {
@@ -173,6 +175,7 @@ impl HttpReply {
             headers,
             content: Content::Whole(None),
             place: None,
+            session: None,
         }
     }
 
@@ -185,6 +188,7 @@ impl HttpReply {
             headers,
             content: Content::Live(parts),
             place: None,
+            session: None,
         }
     }
 
@@ -199,7 +203,44 @@ impl HttpReply {
             headers: parts.headers,
             content: Content::Foreign(Box::pin(body)),
             place: None,
+            session: None,
         }
+    }
+
+    /// A response of one piece.
+    #[must_use]
+    pub fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+        Self {
+            status,
+            headers,
+            content: Content::Whole(Some(body)),
+            place: None,
+            session: None,
+        }
+    }
+
+    /// The same response with a header more.
+    #[must_use]
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// The agreement to speak another protocol, and what is then done with the connection.
+    #[must_use]
+    pub fn upgrade(headers: HeaderMap, session: UpgradeSession) -> Self {
+        Self {
+            status: StatusCode::SWITCHING_PROTOCOLS,
+            headers,
+            content: Content::Whole(None),
+            place: None,
+            session: Some(session),
+        }
+    }
+
+    /// Takes the session of an upgrade.
+    pub(crate) fn take_session(&mut self) -> Option<UpgradeSession> {
+        self.session.take()
     }
 
     /// The same, with the place that its request has until the last byte is sent.
@@ -219,6 +260,7 @@ impl From<Answer> for HttpReply {
                 AnswerBody::Stream(stream) => Content::Stream(stream),
             },
             place: None,
+            session: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method};
 
 /// What a page may read of an answer besides its body.
 const READABLE: &str = "x-abp-run-id, x-abp-backend, x-abp-mode, x-abp-fidelity, x-abp-emulated, \
-                        x-abp-error, retry-after, mcp-session-id";
+                        x-abp-error, retry-after, location, mcp-session-id";
 
 /// Whether a browser asks what a page may do before it lets it.
 pub(crate) fn is_preflight(parts: &Parts) -> bool {
@@ -21,7 +21,7 @@ pub(crate) fn is_preflight(parts: &Parts) -> bool {
 /// What a listed page may do: everything that anybody may who has a key.
 pub(crate) fn permission(parts: &Parts) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let methods = HeaderValue::from_static("GET, POST, DELETE");
+    let methods = HeaderValue::from_static("GET, POST, PUT, DELETE");
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
     if let Some(asked) = parts.headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());

@@ -22,10 +22,14 @@ mod pages;
 mod route;
 mod serve;
 mod tls;
+mod upgrade;
+mod upload;
 mod wire;
 
 pub use body::{HttpReply, json_answer};
-pub use extra::{BodyRule, ExtraCall, ExtraFuture, ExtraRoute};
+pub use extra::{BodyRule, ExtraCall, ExtraFuture, ExtraRoute, PathParams};
 pub use harden::harden;
 pub use options::ServerOptions;
 pub use serve::Server;
+pub use upgrade::UpgradeSession;
+pub use upload::UploadBody;

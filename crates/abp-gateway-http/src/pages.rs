@@ -11,16 +11,19 @@ use abp_translate::{
     translate_stream,
 };
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::body;
+use crate::body::{self, HttpReply};
 use crate::extra::ExtraRoute;
 use crate::route::PREFIXES;
+
+/// What a page of ours may load: nothing from elsewhere.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 pub(crate) fn health() -> Answer {
     body::json_answer(StatusCode::OK, &json!({ "status": "ok" }))
@@ -63,6 +66,19 @@ pub(crate) fn metrics(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         _ => &PrometheusExporter,
     };
     body::text(exporter.content_type(), exporter.export(&gateway.metrics()))
+}
+
+/// A fixed text that says nothing of any caller. Pages may run the scripts and styles in them, and ask this
+/// server only.
+pub(crate) fn fixed(media_type: &'static str, text: Bytes) -> HttpReply {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(PAGE_POLICY),
+    );
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    HttpReply::whole(StatusCode::OK, headers, text)
 }
 
 fn described(route: &ExtraRoute) -> String {
@@ -150,7 +166,7 @@ pub(crate) fn protocol(extras: &[ExtraRoute]) -> Answer {
                                       being refused" },
         "passed_on": "what else the vendors offer (embeddings, files, batches, images, audio, moderations, \
                       compaction), byte for byte, to upstreams with pass_through",
-        "not_served": ["websockets"],
+        "not_served": ["websockets on the vendors' routes"],
     });
     body::json_answer(StatusCode::OK, &page)
 }

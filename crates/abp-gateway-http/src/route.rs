@@ -309,7 +309,7 @@ fn gemini_call(path: &str) -> Option<(&str, ModelOperation)> {
 
 /// A part of an address with its escapes undone; `None` where there is nothing, or they are wrong or
 /// hide a control character.
-fn decoded(text: &str) -> Option<String> {
+pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

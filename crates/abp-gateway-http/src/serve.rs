@@ -24,6 +24,7 @@ use crate::guard::Allowed;
 use crate::lanes::Lanes;
 use crate::options::ServerOptions;
 use crate::tls;
+use crate::upgrade::UpgradeSlot;
 use crate::wire::{Phase, Wire, WireDeadlines};
 
 /// What a server that is full says, before it says anything else.
@@ -270,13 +271,16 @@ async fn connection<I>(
 {
     let phase = Arc::new(Phase::default());
     let wire = Wire::new(stream, Arc::clone(&phase), deadlines);
+    let upgrade = Arc::new(UpgradeSlot::default());
+    let slot = Arc::clone(&upgrade);
     let service = service_fn(move |request| {
-        let (app, phase) = (Arc::clone(&app), Arc::clone(&phase));
-        async move { Ok::<_, Infallible>(app.serve(request, peer, phase).await) }
+        let (app, phase, slot) = (Arc::clone(&app), Arc::clone(&phase), Arc::clone(&slot));
+        async move { Ok::<_, Infallible>(app.serve(request, peer, phase, &slot).await) }
     });
     let serving = http1::Builder::new()
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(wire), service);
+        .serve_connection(TokioIo::new(wire), service)
+        .with_upgrades();
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = &mut serving => ended,
@@ -288,4 +292,5 @@ async fn connection<I>(
     if let Err(error) = ended {
         tracing::debug!(target: "abp.http", %error, "a connection ended early");
     }
+    upgrade.run().await;
 }

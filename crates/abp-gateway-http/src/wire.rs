@@ -21,6 +21,9 @@ const HEAD: u8 = 1;
 const REQUEST: u8 = 2;
 /// No phase: whatever comes next, the timer is set anew.
 const UNTIMED: u8 = 3;
+/// The bytes are no longer HTTP. They are not looked at, and silence is no fault; a peer that takes nothing
+/// of what is written is still cut off.
+const UPGRADED: u8 = 4;
 
 /// What a connection is doing, shared between its bytes and its requests.
 #[derive(Debug, Default)]
@@ -34,7 +37,14 @@ impl Phase {
 
     /// The request was served; another may come.
     pub(crate) fn end_request(&self) {
-        self.set(IDLE);
+        if self.get() != UPGRADED {
+            self.set(IDLE);
+        }
+    }
+
+    /// The connection speaks another protocol from now on.
+    pub(crate) fn upgrade(&self) {
+        self.set(UPGRADED);
     }
 
     fn get(&self) -> u8 {
@@ -94,7 +104,7 @@ impl<I> Wire<I> {
         }
         // The timer runs during a request too: that its answer has ended is not seen from here.
         while self.timer.as_mut().poll(context).is_ready() {
-            if phase != REQUEST {
+            if phase != REQUEST && phase != UPGRADED {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let again = Instant::now() + self.deadlines.idle;
@@ -127,7 +137,7 @@ impl<I> Wire<I> {
 
     /// Looks at what was read; tells whether it may go on.
     fn look(&mut self, bytes: &[u8]) -> bool {
-        if self.phase.get() == REQUEST || bytes.is_empty() {
+        if matches!(self.phase.get(), REQUEST | UPGRADED) || bytes.is_empty() {
             return true;
         }
         self.phase.set(HEAD);

@@ -38,7 +38,7 @@ mod watch;
 mod whole;
 
 pub use abp_core::CONTRACT_VERSION;
-pub use abp_store::StoreState;
+pub use abp_store::{KeyScope, StoreState};
 pub use admission::{Admission, RequestPlace};
 pub use ask::{Answer, AnswerBody, AnswerParts, Ask};
 pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};

@@ -9,7 +9,7 @@ use abp_backend_core::RetryBudget;
 use abp_core::{MicroUsd, Timestamp};
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
-use abp_store::ApiKeyRecord;
+use abp_store::{ApiKeyRecord, KeyScope};
 use sha2::{Digest as _, Sha256};
 
 use crate::Refusal;
@@ -29,6 +29,8 @@ pub struct Principal {
     pub name: String,
     /// Whether it may do everything, also what concerns others.
     pub is_operator: bool,
+    /// What its key may do.
+    scopes: Vec<KeyScope>,
     /// The models it may use; all where there is no list.
     models: Option<GlobList>,
     pub(crate) budget: Option<MicroUsd>,
@@ -54,6 +56,7 @@ impl Principal {
             id: "operator".to_owned(),
             name: "operator".to_owned(),
             is_operator: true,
+            scopes: vec![KeyScope::Admin],
             models: None,
             budget: None,
             token_budget: None,
@@ -84,6 +87,7 @@ impl Principal {
             id: record.id.clone(),
             name: record.name.clone(),
             is_operator: false,
+            scopes: record.scopes.clone(),
             models: (!record.models.is_empty()).then_some(models),
             budget: record.budget,
             token_budget: record.token_budget,
@@ -95,6 +99,18 @@ impl Principal {
             tokens: record.tokens_per_minute.map(bucket),
             retries: Mutex::default(),
         })
+    }
+
+    /// What its key may do.
+    #[must_use]
+    pub fn scopes(&self) -> &[KeyScope] {
+        &self.scopes
+    }
+
+    /// Whether its key may do that.
+    #[must_use]
+    pub fn may(&self, scope: KeyScope) -> bool {
+        self.scopes.contains(&scope) || self.scopes.contains(&KeyScope::Admin)
     }
 
     /// Whether it may use a model.

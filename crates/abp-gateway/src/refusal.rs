@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use abp_core::ir::{IrError, IrErrorKind, RawJson};
 use abp_dialect::{Dialect, Lowering, TargetProfile};
-use abp_error::{AbpError, ErrorCode};
+use abp_error::{AbpError, ErrorBody, ErrorCode};
 use abp_translate::codec;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -64,7 +64,15 @@ impl Refusal {
     /// The answer in our own words.
     #[must_use]
     pub fn plain_answer(&self) -> Answer {
-        self.with_body(serde_json::json!({ "error": self.error.to_dto() }).to_string())
+        let body = serde_json::to_string(&ErrorBody::from(&self.error));
+        self.with_body(body.unwrap_or_default())
+    }
+
+    /// Says which part of the request is wrong.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Self {
+        self.error = self.error.with_place(place);
+        self
     }
 
     fn with_body(&self, body: String) -> Answer {

@@ -1,19 +1,28 @@
 //! Approval by people: given in advance, or asked for while the run waits.
+//!
+//! A question is a row of the store. The run is parked while it is open: it gives its place among the
+//! running runs to another, as far as there is room for parked ones. Whoever answers, in whichever
+//! process, writes the answer to the store; the first one counts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use abp_core::CancelReason;
 use abp_glob::{GlobError, GlobList};
 use abp_policy::Decision;
-use tokio::sync::{mpsc, oneshot};
+use abp_store::{ApprovalRecord, ApprovalVerdict, Lease, NewApproval, Store, StoreError};
+use uuid::Uuid;
 
 use crate::gate::Action;
-use crate::record::End;
+use crate::mortality::may_die;
+use crate::record::{End, now};
+use crate::running::RunPlace;
 
 /// Who approves tools that need approval; nobody by default.
 #[derive(Debug, Clone, Default)]
 pub struct Approvals {
     granted: Option<Grant>,
-    desk: Option<ApprovalDesk>,
+    timeout: Option<Duration>,
 }
 
 /// A person who decides, and how; both are recorded.
@@ -28,6 +37,7 @@ pub struct Approver {
 /// What was approved in advance, and by whom.
 #[derive(Debug, Clone)]
 struct Grant {
+    patterns: Vec<String>,
     tools: GlobList,
     by: Approver,
 }
@@ -42,23 +52,14 @@ pub(crate) enum Decider {
     Person(Approver),
 }
 
-/// Where questions go, and how long an answer is waited for.
+/// Where the questions of one run are asked.
 #[derive(Debug, Clone)]
-struct ApprovalDesk {
-    questions: mpsc::Sender<ApprovalRequest>,
-    timeout: Duration,
-}
-
-/// A question to a person. Dropping it unanswered denies.
-#[derive(Debug)]
-pub struct ApprovalRequest {
-    /// The tool that waits.
-    pub tool_name: String,
-    /// What the action is about: a path, a command, a host.
-    pub target: Option<String>,
-    /// Why approval is needed.
-    pub reason: String,
-    reply: oneshot::Sender<Answer>,
+pub(crate) struct ApprovalDesk {
+    pub(crate) store: Store,
+    pub(crate) lease: Lease,
+    pub(crate) place: Arc<RunPlace>,
+    /// Whether another attempt may find the question again.
+    pub(crate) may_retry: bool,
 }
 
 /// How a question was answered.
@@ -75,73 +76,163 @@ impl Approvals {
     /// # Errors
     /// Fails where a pattern is not valid.
     pub fn for_tools(patterns: &[String], by: Approver) -> Result<Self, GlobError> {
-        let tools = GlobList::new(patterns)?;
+        let grant = Grant {
+            patterns: patterns.to_vec(),
+            tools: GlobList::new(patterns)?,
+            by,
+        };
         Ok(Self {
-            granted: Some(Grant { tools, by }),
-            desk: None,
+            granted: Some(grant),
+            timeout: None,
         })
     }
 
-    /// Sends what was not approved in advance as questions, each answered within `timeout` or denied.
+    /// Asks about what was not approved in advance; each question is answered within `timeout` or denied.
     #[must_use]
-    pub fn or_ask(mut self, questions: mpsc::Sender<ApprovalRequest>, timeout: Duration) -> Self {
-        self.desk = Some(ApprovalDesk { questions, timeout });
+    pub fn or_ask(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
-    /// Decides about an action; waits for a person no longer than the run itself may last.
-    pub(crate) async fn decide(&self, action: Action<'_>, decision: &Decision, end: End) -> Answer {
-        if let Some(grant) = &self.granted
-            && let Some(found) = grant.tools.first_match(action.tool_name)
-        {
-            return Answer {
-                approved: true,
-                by: Decider::Person(grant.by.clone()),
-                reason: format!("approved in advance by {:?}", found.pattern),
-            };
-        }
-        let Some(desk) = &self.desk else {
-            return Answer::denied("nobody can be asked and it was not approved in advance");
-        };
-        let (reply, answer) = oneshot::channel();
-        let question = ApprovalRequest {
-            tool_name: action.tool_name.to_owned(),
-            target: action.target.map(str::to_owned),
-            reason: decision.reason.clone(),
-            reply,
-        };
-        let asked = async {
-            desk.questions.send(question).await.ok()?;
-            answer.await.ok()
-        };
-        tokio::select! {
-            answer = asked => answer.unwrap_or_else(|| Answer::denied("nobody answered")),
-            () = tokio::time::sleep(desk.timeout) => {
-                Answer::denied(&format!("nobody answered within {} s", desk.timeout.as_secs_f64()))
-            }
-            () = end.reached() => Answer::denied("the run ended before anybody answered"),
-        }
+    /// The patterns that were approved in advance, and by whom.
+    #[must_use]
+    pub fn granted(&self) -> Option<(&[String], &Approver)> {
+        let grant = self.granted.as_ref()?;
+        Some((&grant.patterns, &grant.by))
+    }
+
+    /// How long a question waits for its answer; `None` where nobody is asked.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// The answer that was given in advance.
+    pub(crate) fn in_advance(&self, tool_name: &str) -> Option<Answer> {
+        let grant = self.granted.as_ref()?;
+        let found = grant.tools.first_match(tool_name)?;
+        Some(Answer {
+            approved: true,
+            by: Decider::Person(grant.by.clone()),
+            reason: format!("approved in advance by {:?}", found.pattern),
+        })
     }
 }
 
-impl ApprovalRequest {
-    /// Answers the question; `by` and `reason` are recorded.
-    pub fn answer(self, approved: bool, by: Approver, reason: impl Into<String>) {
-        // The run may have ended meanwhile; then there is nobody to tell.
-        drop(self.reply.send(Answer {
-            approved,
-            by: Decider::Person(by),
-            reason: reason.into(),
-        }));
+/// A question that was asked, or found again after the run was taken over.
+#[derive(Debug)]
+pub(crate) struct AskedQuestion {
+    pub(crate) record: ApprovalRecord,
+}
+
+impl ApprovalDesk {
+    /// Stores a question; the run is awaiting approval then.
+    pub(crate) async fn ask(
+        &self,
+        action: Action<'_>,
+        decision: &Decision,
+        timeout: Duration,
+    ) -> Result<AskedQuestion, StoreError> {
+        let rule = decision.rule.as_ref();
+        let rule = rule.map(|rule| format!("{}: {}", rule.list.as_str(), rule.pattern));
+        let question = NewApproval {
+            id: Uuid::now_v7(),
+            rule,
+            tool: action.tool_name.to_owned(),
+            target: action.target.map(str::to_owned),
+            reason: decision.reason.clone(),
+            timeout,
+        };
+        let record = self.store.ask_approval(self.lease, question).await?;
+        may_die("parked");
+        Ok(AskedQuestion { record })
+    }
+
+    /// Waits for the answer, no longer than it is waited for and than the run itself may last.
+    pub(crate) async fn wait(&self, question: AskedQuestion, end: End) -> Answer {
+        let id = question.record.id;
+        let expires = question.record.expires_at.as_unix_millis();
+        let left = expires.saturating_sub(now().as_unix_millis());
+        let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+        let parked = self.place.park();
+        let otherwise = tokio::select! {
+            biased;
+            // Which answer it is is settled in the store.
+            () = self.answered(id) => ApprovalVerdict::Expired,
+            () = tokio::time::sleep(left) => ApprovalVerdict::Expired,
+            () = end.clone().reached() => ApprovalVerdict::Withdrawn,
+        };
+        may_die("answered");
+        if self.may_retry && end.cancel.reason() == Some(CancelReason::Shutdown) {
+            return Answer::denied("the host stops; the question stays open for the next attempt");
+        }
+        if otherwise != ApprovalVerdict::Withdrawn {
+            tokio::select! {
+                () = self.place.unpark(parked) => {}
+                // A run that has to end needs no place for it.
+                () = end.reached() => {}
+            }
+        }
+        match self.store.settle_approval(self.lease, id, otherwise).await {
+            Ok(record) => Answer::of(&record),
+            Err(error) => Answer::denied(&format!("the answer cannot be read: {error}")),
+        }
+    }
+
+    /// Waits until the question has an answer.
+    async fn answered(&self, id: Uuid) {
+        let mut changes = self.store.changes();
+        loop {
+            // A store that cannot be read now may be read later; the question expires meanwhile.
+            if let Ok(Some(record)) = self.store.approval(id).await
+                && record.answer.is_some()
+            {
+                return;
+            }
+            changes.changed().await;
+        }
     }
 }
 
 impl Answer {
-    fn denied(reason: &str) -> Self {
+    pub(crate) fn denied(reason: &str) -> Self {
         Self {
             approved: false,
             by: Decider::Nobody,
             reason: reason.to_owned(),
+        }
+    }
+
+    /// What the stored answer means.
+    fn of(record: &ApprovalRecord) -> Self {
+        let Some(answer) = &record.answer else {
+            return Self::denied("nobody answered");
+        };
+        let by = || {
+            Decider::Person(Approver {
+                name: answer.by.clone(),
+                via: answer.via.clone(),
+            })
+        };
+        let given = answer.reason.clone();
+        match answer.verdict {
+            ApprovalVerdict::Approved => Self {
+                approved: true,
+                by: by(),
+                reason: given.unwrap_or_else(|| "approved when asked".to_owned()),
+            },
+            ApprovalVerdict::Denied => Self {
+                approved: false,
+                by: by(),
+                reason: given.unwrap_or_else(|| "denied when asked".to_owned()),
+            },
+            ApprovalVerdict::Expired => {
+                let asked = record.asked_at.as_unix_millis();
+                let waited = record.expires_at.as_unix_millis().saturating_sub(asked);
+                let seconds = Duration::from_millis(waited.unsigned_abs()).as_secs_f64();
+                Self::denied(&format!("nobody answered within {seconds} s"))
+            }
+            ApprovalVerdict::Withdrawn => Self::denied("the run ended before anybody answered"),
         }
     }
 }

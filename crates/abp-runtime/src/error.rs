@@ -83,6 +83,9 @@ pub enum RuntimeError {
         #[source]
         source: std::io::Error,
     },
+    /// This process had to stop, and the run is queued for another attempt.
+    #[error("run {0} was given back to the queue")]
+    GivenBack(uuid::Uuid),
     /// A defect: the supervisor did not deliver a receipt.
     #[error("the run ended without a receipt: {0}")]
     Lost(String),
@@ -103,6 +106,7 @@ impl RuntimeError {
             Self::Recovery { source, .. } => source.code(),
             Self::Store(error) => error.code(),
             Self::StoreFailed { .. } => ErrorCode::ReceiptStoreFailed,
+            Self::GivenBack(_) => ErrorCode::RunInterrupted,
             Self::Lost(_) => ErrorCode::Internal,
         }
     }

@@ -11,14 +11,14 @@ use abp_backend_core::{
     SessionUse, ToolError, cancellation, is_asked,
 };
 use abp_core::{
-    AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest, ClientProfile,
-    EventOrigin, McpReport, Receipt, SandboxReport, StateAccess, WorkspaceSpec,
+    AgentEvent, AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest,
+    ClientProfile, EventOrigin, McpReport, Receipt, SandboxReport, StateAccess, WorkspaceSpec,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
-use abp_store::Store;
+use abp_store::{Lease, Store};
 use abp_telemetry::MetricsCollector;
 use abp_workspace::{Placeholder, StageChoice, StageProgress, WorkspaceManager};
 use secrecy::ExposeSecret as _;
@@ -28,16 +28,20 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::RuntimeError;
-use crate::finish::{Ended, finish};
+use crate::approval::ApprovalDesk;
+use crate::finish::{Ended, finish, give_back};
+use crate::follow::EventPublisher;
 use crate::gate::Gate;
 use crate::journal::Journal;
+use crate::lease::CancelSlot;
 use crate::mcp::{McpGrant, RunMcp};
 use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::observe::Observed;
 use crate::permission::AnsweredCalls;
-use crate::queue::EventSender;
-use crate::record::{End, Recorder, now};
+use crate::record::{End, Recorder};
+use crate::recover::cancelled_by;
+use crate::running::RunPlace;
 use crate::runtime::{RunOptions, RuntimeOptions, asked_model, check_budget};
 use crate::stage::{Stage, keep_state_out};
 use crate::tools::{ToolCallIds, use_tool};
@@ -46,8 +50,8 @@ use crate::tools::{ToolCallIds, use_tool};
 const MAX_CONNECTIONS: u64 = 1_000;
 /// How long a backend may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often a run that goes on says so in the store.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How many events of earlier attempts are read at a time.
+const EARLIER_EVENTS: u32 = 1_000;
 /// Requests of a backend that may wait; each is answered before the next is taken.
 const REQUEST_QUEUE: usize = 16;
 
@@ -62,8 +66,25 @@ pub(crate) struct Accepted {
     pub(crate) metrics: Option<Arc<MetricsCollector>>,
     pub(crate) options: RunOptions,
     pub(crate) runtime: Arc<RuntimeOptions>,
+    /// Carries the epoch of the lease in every write for the run.
     pub(crate) store: Store,
+    pub(crate) lease: Lease,
+    pub(crate) place: Arc<RunPlace>,
     pub(crate) staging: Arc<StageProgress>,
+    pub(crate) attempt: Attempt,
+    /// The request that cancels the run, where there is one.
+    pub(crate) cancelled: CancelSlot,
+}
+
+/// Which attempt of a run this is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    /// Counted from 1.
+    pub(crate) number: u32,
+    /// The number of its first event.
+    pub(crate) from_seq: u64,
+    /// Whether there may be another one.
+    pub(crate) may_retry: bool,
 }
 
 /// What is known about the backend that was opened, or tried.
@@ -152,7 +173,7 @@ struct Stop {
 pub(crate) async fn supervise(
     accepted: Accepted,
     cancel: CancelSignal,
-    events: EventSender,
+    events: EventPublisher,
 ) -> Result<Receipt, RuntimeError> {
     let deadline = accepted
         .options
@@ -164,6 +185,12 @@ pub(crate) async fn supervise(
         deadline,
     };
     let journal = Journal::new(accepted.store.clone(), accepted.run_id, events);
+    let desk = ApprovalDesk {
+        store: accepted.store.clone(),
+        lease: accepted.lease,
+        place: Arc::clone(&accepted.place),
+        may_retry: accepted.attempt.may_retry,
+    };
     let mut supervisor = Supervisor {
         recorder: Recorder::new(
             accepted.plan.order(),
@@ -171,7 +198,11 @@ pub(crate) async fn supervise(
             journal,
             end,
         ),
-        gate: Gate::new(accepted.policy.clone(), accepted.options.approvals.clone()),
+        gate: Gate::new(
+            accepted.policy.clone(),
+            accepted.options.approvals.clone(),
+            desk,
+        ),
         engaged: Engaged::untried(&selected),
         accepted,
         mcp: None,
@@ -182,27 +213,79 @@ pub(crate) async fn supervise(
         connections: 0,
         overlays_refused: false,
     };
-    let (stage, ended) = supervisor.carry_out().await;
+    let (stage, ended) = match supervisor.catch_up().await {
+        Ok(()) => supervisor.carry_out().await,
+        Err(error) => (None, Ended::failed(error.into())),
+    };
+    let is_shutdown = ended.cancel_reason == Some(CancelReason::Shutdown);
+    if is_shutdown && supervisor.accepted.attempt.may_retry {
+        return give_back(supervisor, stage).await;
+    }
     finish(supervisor, stage, ended).await
 }
 
 impl Supervisor {
-    async fn carry_out(&mut self) -> (Option<Stage>, Ended) {
-        let mut message = format!(
+    /// Reads what earlier attempts recorded: the receipt is about the whole run.
+    async fn catch_up(&mut self) -> Result<(), RuntimeError> {
+        let (store, run_id) = (self.accepted.store.clone(), self.accepted.run_id);
+        let mut next = 0;
+        while next < self.accepted.attempt.from_seq {
+            let page = store.events(run_id, next, EARLIER_EVENTS).await?;
+            if page.is_empty() {
+                let problem = format!("event {next} of an earlier attempt is missing");
+                return Err(RuntimeError::Lost(problem));
+            }
+            for record in page {
+                let event: AgentEvent = serde_json::from_str(&record.json)
+                    .map_err(|error| RuntimeError::Lost(error.to_string()))?;
+                let model = event
+                    .ext
+                    .as_ref()
+                    .and_then(|ext| ext.get("model")?.as_str());
+                self.accepted.meter.recall(&event.kind, model);
+                self.recorder.recall(&event)?;
+                next = record.seq + 1;
+            }
+        }
+        self.accepted.meter.begin_attempt();
+        Ok(())
+    }
+
+    fn start_message(&self) -> String {
+        let run = format!(
             "run {} on {}",
             self.accepted.run_id, self.engaged.identity.id
         );
-        if let Some(session) = &self.accepted.options.session {
-            let what = match session.usage {
-                SessionUse::Continue => "continues the session of run",
-                SessionUse::Fork => "forks the session of run",
-            };
-            message = format!("{message}, {what} {}", session.run_id);
-        }
+        let Some(session) = &self.accepted.options.session else {
+            return run;
+        };
+        let what = match session.usage {
+            SessionUse::Continue => "continues the session of run",
+            SessionUse::Fork => "forks the session of run",
+        };
+        format!("{run}, {what} {}", session.run_id)
+    }
+
+    /// Says that the run, or another attempt of it, begins.
+    async fn announce_start(&mut self) {
+        let Attempt {
+            number, from_seq, ..
+        } = self.accepted.attempt;
+        let kind = match from_seq {
+            0 => AgentEventKind::RunStarted {
+                message: self.start_message(),
+            },
+            from_seq => AgentEventKind::RunResumed {
+                from_seq,
+                attempt: number,
+            },
+        };
         let client = self.client();
-        self.recorder
-            .record(AgentEventKind::RunStarted { message }, client)
-            .await;
+        self.recorder.record(kind, client).await;
+    }
+
+    async fn carry_out(&mut self) -> (Option<Stage>, Ended) {
+        self.announce_start().await;
         let mut spec = self.accepted.plan.order().workspace.clone();
         let own = self.accepted.runtime.own_dirs();
         if let Err(error) = keep_state_out(&mut spec, &own) {
@@ -295,7 +378,15 @@ impl Supervisor {
             .with_placeholders(self.placeholders())
             .with_progress(Arc::clone(&progress));
         let hidden = self.accepted.policy.unreadable_paths().clone();
-        let preparing = Stage::prepare(manager, spec, self.accepted.run_id, hidden);
+        let is_first = self.accepted.attempt.number == 1;
+        let run_id = self.accepted.run_id;
+        let preparing = async {
+            if !is_first {
+                // An earlier attempt may have left its stage, or may even still write to it.
+                Stage::evict(manager.clone(), run_id).await?;
+            }
+            Stage::prepare(manager, spec, run_id, hidden).await
+        };
         tokio::pin!(preparing);
         let reason = tokio::select! {
             biased;
@@ -309,7 +400,7 @@ impl Supervisor {
         {
             tracing::warn!(target: "abp.workspace", %error, "the stage could not be discarded");
         }
-        Err(Ended::stopped(reason, None))
+        Err(Ended::stopped(reason, self.limit_error(reason)))
     }
 
     /// What the client can render and who said so, as far as anybody said something.
@@ -381,7 +472,7 @@ impl Supervisor {
         };
         let opened = tokio::select! {
             biased;
-            reason = self.cancel.cancelled() => return Err(Ended::stopped(reason, None)),
+            reason = self.cancel.cancelled() => return Err(Ended::stopped(reason, self.limit_error(reason))),
             () = until(self.deadline) => return Err(Ended::stopped(CancelReason::Timeout, None)),
             opened = caught(backend.open(spec)) => opened,
         };
@@ -482,7 +573,6 @@ impl Supervisor {
             stop,
             stopped: None,
         };
-        let mut heartbeat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
         let joined = loop {
             let stopping = running.stopped.as_ref().map(|stop| stop.until);
             tokio::select! {
@@ -497,7 +587,6 @@ impl Supervisor {
                 Some(question) = next_question(&mut mcp) => self.judge_call(question, &running).await,
                 Some(request) = running.requests.recv() => self.serve(request, &mut running, stage).await,
                 joined = &mut task => break joined,
-                _ = heartbeat.tick() => self.mark_alive().await,
             }
         };
         may_die("ended");
@@ -506,15 +595,6 @@ impl Supervisor {
             self.mcp = Some(mcp.close().await);
         }
         self.judge(joined, running, &plan)
-    }
-
-    /// Notes in the store that the run goes on. A note that is not taken costs precision only; a store that
-    /// takes nothing ends the run with the next event.
-    async fn mark_alive(&self) {
-        let noted = self.accepted.store.mark_alive(self.accepted.run_id, now());
-        if let Err(error) = noted.await {
-            tracing::debug!(target: "abp.runtime", %error, "a sign of life was not noted");
-        }
     }
 
     async fn serve(&mut self, request: HostRequest, running: &mut Running, stage: &Stage) {
@@ -754,6 +834,7 @@ impl Supervisor {
                 let message = format!("the run cost {spent}, more than its budget of {budget}");
                 Some(AbpError::new(ErrorCode::BudgetExceeded, message))
             }
+            CancelReason::User => self.accepted.cancelled.get().map(cancelled_by),
             CancelReason::TurnLimit => {
                 let turns = meter.max_turns().unwrap_or_default();
                 Some(AbpError::new(

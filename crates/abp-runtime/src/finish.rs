@@ -192,6 +192,26 @@ pub(crate) async fn finish(
     Ok(receipt)
 }
 
+/// Gives a run back to the queue once everything it recorded is durable. What it changed is discarded: the
+/// next attempt begins with a new copy of the source.
+pub(crate) async fn give_back(
+    supervisor: Supervisor,
+    stage: Option<Stage>,
+) -> Result<Receipt, RuntimeError> {
+    let (store, lease) = (supervisor.accepted.store.clone(), supervisor.accepted.lease);
+    let recorded = supervisor.recorder.finish().await;
+    if let Some(stage) = stage
+        && let Err(error) = stage.discard().await
+    {
+        tracing::warn!(target: "abp.workspace", %error, "the stage could not be discarded");
+    }
+    if let Some(problem) = recorded.problem {
+        return Err(RuntimeError::Lost(problem));
+    }
+    store.requeue(lease).await?;
+    Err(RuntimeError::GivenBack(lease.run_id))
+}
+
 /// Commits the receipt. On a full disk only a small one fits into what was set aside for it.
 async fn commit(store: &Store, receipt: Receipt) -> Result<Receipt, RuntimeError> {
     match try_commit(store, &receipt).await {

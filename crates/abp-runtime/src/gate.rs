@@ -14,8 +14,9 @@ use abp_policy::{
 };
 
 use serde_json::Value;
+use uuid::Uuid;
 
-use crate::approval::{Answer, Approvals, Decider};
+use crate::approval::{Answer, ApprovalDesk, Approvals, Decider};
 use crate::mcp;
 use crate::record::Recorder;
 
@@ -36,6 +37,7 @@ pub(crate) struct Action<'a> {
 pub(crate) struct Gate {
     engine: PolicyEngine,
     approvals: Approvals,
+    desk: ApprovalDesk,
     denied: Vec<(Rule, u64)>,
     /// Writes that were denied when they were asked for or announced.
     denied_writes: BTreeSet<PathBuf>,
@@ -44,11 +46,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(engine: PolicyEngine, approvals: Approvals) -> Self {
+    pub(crate) fn new(engine: PolicyEngine, approvals: Approvals, desk: ApprovalDesk) -> Self {
         let denied = engine.rules().map(|rule| (rule, 0)).collect();
         Self {
             engine,
             approvals,
+            desk,
             denied,
             denied_writes: BTreeSet::new(),
             breaches: 0,
@@ -220,31 +223,57 @@ impl Gate {
         decision: Decision,
         recorder: &mut Recorder,
     ) -> Result<(), String> {
-        let asked = AgentEventKind::PermissionRequested {
-            tool_name: action.tool_name.to_owned(),
-            tool_use_id: action.tool_use_id.map(str::to_owned),
-            target: action.target.map(str::to_owned),
-            reason: decision.reason.clone(),
-        };
-        recorder.record(asked, None).await;
+        let (approval_id, answer) = self.decide(action, &decision, recorder).await;
         let Answer {
             approved,
             by,
             reason,
-        } = self
-            .approvals
-            .decide(action, &decision, recorder.end())
-            .await;
+        } = answer;
         if approved {
-            let event = resolved(action, PermissionOutcome::Approved, by, reason);
+            let event = resolved(action, PermissionOutcome::Approved, by, reason, approval_id);
             recorder.record(event, None).await;
             return Ok(());
         }
-        let decision = Decision {
-            reason: format!("{}; {reason}", decision.reason),
-            ..decision
+        self.count(&decision);
+        let reason = format!("{}; {reason}", decision.reason);
+        let outcome = PermissionOutcome::Denied;
+        let event = resolved(action, outcome, by, reason.clone(), approval_id);
+        recorder.record(event, None).await;
+        Err(reason)
+    }
+
+    /// Finds the answer to a question, asking a person where somebody may be asked; its id then, too.
+    async fn decide(
+        &mut self,
+        action: Action<'_>,
+        decision: &Decision,
+        recorder: &mut Recorder,
+    ) -> (Option<Uuid>, Answer) {
+        let in_advance = self.approvals.in_advance(action.tool_name);
+        let timeout = match (in_advance, self.approvals.timeout()) {
+            (None, Some(timeout)) => timeout,
+            (in_advance, _) => {
+                recorder.record(asked(action, decision, None), None).await;
+                let nobody = "nobody can be asked and it was not approved in advance";
+                return (None, in_advance.unwrap_or_else(|| Answer::denied(nobody)));
+            }
         };
-        Err(self.deny(action, decision, by, recorder).await)
+        // Its rows are written before anybody hears of it, so that whoever hears of it can answer.
+        match self.desk.ask(action, decision, timeout).await {
+            Ok(question) => {
+                let id = question.record.id;
+                recorder
+                    .record(asked(action, decision, Some(id)), None)
+                    .await;
+                let answer = self.desk.wait(question, recorder.end()).await;
+                (Some(id), answer)
+            }
+            Err(error) => {
+                recorder.record(asked(action, decision, None), None).await;
+                let reason = format!("the question cannot be stored: {error}");
+                (None, Answer::denied(&reason))
+            }
+        }
     }
 
     async fn deny(
@@ -256,7 +285,7 @@ impl Gate {
     ) -> String {
         self.count(&decision);
         let reason = decision.reason.clone();
-        let event = resolved(action, PermissionOutcome::Denied, by, reason);
+        let event = resolved(action, PermissionOutcome::Denied, by, reason, None);
         recorder.record(event, None).await;
         decision.reason
     }
@@ -298,6 +327,7 @@ fn resolved(
     outcome: PermissionOutcome,
     by: Decider,
     reason: String,
+    approval_id: Option<Uuid>,
 ) -> AgentEventKind {
     let (decided_by, decided_via) = by.into_parts();
     AgentEventKind::PermissionResolved {
@@ -308,5 +338,16 @@ fn resolved(
         decided_by,
         decided_via,
         reason,
+        approval_id,
+    }
+}
+
+fn asked(action: Action<'_>, decision: &Decision, approval_id: Option<Uuid>) -> AgentEventKind {
+    AgentEventKind::PermissionRequested {
+        tool_name: action.tool_name.to_owned(),
+        tool_use_id: action.tool_use_id.map(str::to_owned),
+        target: action.target.map(str::to_owned),
+        reason: decision.reason.clone(),
+        approval_id,
     }
 }

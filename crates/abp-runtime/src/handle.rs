@@ -11,8 +11,8 @@ use abp_workspace::StageProgress;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::EventStream;
 use crate::RuntimeError;
-pub use crate::queue::EventStream;
 
 /// A run under way.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct RunHandle {
     pub run_id: Uuid,
     /// How far its workspace is prepared.
     pub staging: Arc<StageProgress>,
-    /// Its events, as they happen. May be dropped: the run goes on and the receipt has them all.
+    /// Its events, once they are durable. May be read slowly, or dropped: the run goes on all the same.
     pub events: EventStream,
     /// Its receipt. Dropping it cancels the run, unless it was detached.
     pub receipt: ReceiptHandle,
@@ -35,9 +35,9 @@ impl RunHandle {
     }
 }
 
-/// What became of a request that was named with an idempotency key.
+/// What became of a request to start a run here.
 #[derive(Debug)]
-pub enum Submitted {
+pub enum StartedRun {
     /// It is new, and its run is under way.
     Started(RunHandle),
     /// It was sent before: this is its run, perhaps of another process. [`Runtime::receipt`] waits

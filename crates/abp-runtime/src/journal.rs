@@ -1,9 +1,8 @@
 //! The events of a run on their way to the store, and from there to whoever follows.
 //!
-//! An event reaches the reader only when it is durable: what somebody saw is still known after a
-//! crash. Many events share one commit, so waiting for one costs little.
-
-use std::sync::Arc;
+//! An event reaches its followers only when it is durable: what somebody saw is still known after a
+//! crash. Many events share one commit, so waiting for one costs little. Followers hold nothing back;
+//! a store that cannot keep up does, because only so much may wait for it.
 
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode};
@@ -12,14 +11,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::queue::{EventGroup, EventSender};
+use crate::follow::EventPublisher;
 
 /// Writes the events of one run.
 #[derive(Debug)]
 pub(crate) struct Journal {
     store: Store,
     run_id: Uuid,
-    events: Arc<EventSender>,
     pending: mpsc::UnboundedSender<Pending>,
     forwarder: JoinHandle<()>,
     fault: watch::Sender<Option<String>>,
@@ -32,26 +30,24 @@ struct Gathered {
     /// The place of the first one.
     first: u64,
     json: Vec<String>,
-    group: EventGroup,
+    events: Vec<AgentEvent>,
 }
 
 /// Events that were handed to the store and are not known to be durable yet. How many there are is
-/// bounded by the room that the reader's queue gives.
+/// bounded by what the store lets wait. Without an acknowledgement they never will be durable.
 struct Pending {
-    group: EventGroup,
-    ack: Ack,
+    gathered: Gathered,
+    ack: Option<Ack>,
 }
 
 impl Journal {
-    pub(crate) fn new(store: Store, run_id: Uuid, events: EventSender) -> Self {
-        let events = Arc::new(events);
+    pub(crate) fn new(store: Store, run_id: Uuid, publisher: EventPublisher) -> Self {
         let (pending, receiver) = mpsc::unbounded_channel();
         let (fault, _) = watch::channel(None);
-        let forwarder = tokio::spawn(forward(receiver, Arc::clone(&events), fault.clone()));
+        let forwarder = tokio::spawn(forward(receiver, publisher, fault.clone()));
         Self {
             store,
             run_id,
-            events,
             pending,
             forwarder,
             fault,
@@ -59,45 +55,36 @@ impl Journal {
         }
     }
 
-    /// Waits until there is room for an event of that size.
-    pub(crate) async fn wait_for_room(&self, bytes: usize) -> usize {
-        self.events.wait_for_room(bytes).await
-    }
-
-    /// Takes room for an event of that size where there is some now.
-    pub(crate) fn room_now(&self, bytes: usize) -> Option<usize> {
-        self.events.room_now(bytes)
-    }
-
-    /// Takes the next event, to be written with [`Self::flush`]; `cost` is the room taken for it.
-    pub(crate) fn append(&mut self, seq: u64, event: AgentEvent, json: String, cost: usize) {
+    /// Takes the next event, to be written with [`Self::flush`].
+    pub(crate) fn append(&mut self, seq: u64, event: AgentEvent, json: String) {
         let gathered = &mut self.gathered;
         if gathered.json.is_empty() {
             gathered.first = seq;
         }
         gathered.json.push(json);
-        gathered.group.events.push(event);
-        gathered.group.cost += cost;
+        gathered.events.push(event);
     }
 
     /// Writes what was appended. Nobody reads it before.
     pub(crate) async fn flush(&mut self) {
-        let Gathered { first, json, group } = std::mem::take(&mut self.gathered);
-        if json.is_empty() {
+        let gathered = std::mem::take(&mut self.gathered);
+        if gathered.json.is_empty() {
             return;
         }
-        if self.fault.borrow().is_some() {
-            // The run is being stopped because of it; the reader still hears how it ends.
-            self.events.send(group);
-            return;
-        }
-        match self.store.append_events(self.run_id, first, json).await {
-            Ok(ack) => drop(self.pending.send(Pending { group, ack })),
-            Err(error) => {
-                report(&self.fault, &error);
-                self.events.send(group);
+        let mut ack = None;
+        // After a fault the run is being stopped; whoever follows live still hears how it ends.
+        if self.fault.borrow().is_none() {
+            let json = gathered.json.clone();
+            let handed = self
+                .store
+                .append_events(self.run_id, gathered.first, json)
+                .await;
+            match handed {
+                Ok(handed) => ack = Some(handed),
+                Err(error) => report(&self.fault, &error),
             }
         }
+        drop(self.pending.send(Pending { gathered, ack }));
     }
 
     /// Waits until the store failed.
@@ -129,14 +116,21 @@ impl Journal {
 
 async fn forward(
     mut pending: mpsc::UnboundedReceiver<Pending>,
-    events: Arc<EventSender>,
+    publisher: EventPublisher,
     fault: watch::Sender<Option<String>>,
 ) {
-    while let Some(Pending { group, ack }) = pending.recv().await {
-        if let Err(error) = ack.await {
+    while let Some(Pending { gathered, ack }) = pending.recv().await {
+        if let Some(ack) = ack
+            && let Err(error) = ack.await
+        {
             report(&fault, &error);
         }
-        events.send(group);
+        let Gathered {
+            first,
+            json,
+            events,
+        } = gathered;
+        publisher.publish(first, events.into_iter().zip(json));
     }
 }
 

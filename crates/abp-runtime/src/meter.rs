@@ -34,6 +34,8 @@ pub(crate) struct Meter {
     /// The usage of each model that answered; together they are `usage`.
     by_model: BTreeMap<Option<String>, UsageNormalized>,
     turns: u32,
+    /// The usage of earlier attempts, whose backends counted from nothing.
+    earlier: UsageNormalized,
     /// Whether a message is being told piece by piece; its turn is counted already.
     is_streaming: bool,
 }
@@ -49,6 +51,7 @@ impl Meter {
             usage: UsageNormalized::default(),
             by_model: BTreeMap::new(),
             turns: 0,
+            earlier: UsageNormalized::default(),
             is_streaming: false,
         }
     }
@@ -104,6 +107,25 @@ impl Meter {
         }
     }
 
+    /// Takes an event of an earlier attempt into account, which ended for another reason.
+    pub(crate) fn recall(&mut self, kind: &AgentEventKind, model: Option<&str>) {
+        if matches!(kind, AgentEventKind::RunResumed { .. }) {
+            self.begin_attempt();
+        }
+        // Whatever it was too much of, that attempt was let go on.
+        let _ = self.observe(kind, model);
+    }
+
+    /// Another attempt begins: its backend counts from nothing.
+    pub(crate) fn begin_attempt(&mut self) {
+        let reported = self.usage.estimated_cost_usd;
+        self.earlier = UsageNormalized {
+            estimated_cost_usd: reported,
+            ..self.usage.clone()
+        };
+        self.is_streaming = false;
+    }
+
     fn count_turn(&mut self, is_new: bool) -> Option<CancelReason> {
         self.turns = self.turns.saturating_add(u32::from(is_new));
         (self.turns > self.max_turns?).then_some(CancelReason::TurnLimit)
@@ -111,6 +133,14 @@ impl Meter {
 
     /// Takes the totals so far. What is new since another model answered is this model's.
     fn take_usage(&mut self, total: UsageNormalized, model: Option<String>) {
+        let reported = match (total.estimated_cost_usd, self.earlier.estimated_cost_usd) {
+            (None, None) => None,
+            (now, earlier) => Some(now.unwrap_or(0.0) + earlier.unwrap_or(0.0)),
+        };
+        let total = UsageNormalized {
+            estimated_cost_usd: reported,
+            ..with(&total, &self.earlier)
+        };
         self.by_model.remove(&model);
         let others = self.by_model.values();
         let own = others.fold(total.clone(), |left, other| without(&left, other));

@@ -1,7 +1,7 @@
 //! Recording events: stamped, redacted, admitted, digested, and handed to whoever follows.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use abp_backend_core::CancelSignal;
 use abp_core::{
@@ -13,9 +13,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::Audience;
 use crate::journal::Journal;
 use crate::trace::{Trace, admit};
+use crate::{Audience, RuntimeError};
 
 /// What the wall clock says.
 pub(crate) fn now() -> Timestamp {
@@ -37,6 +37,23 @@ impl RunClock {
         Self {
             started_at: now(),
             started: Instant::now(),
+        }
+    }
+
+    /// The clock of a run that began at that time, in another process.
+    fn since(started_at: Timestamp) -> Self {
+        let passed = now()
+            .as_unix_millis()
+            .saturating_sub(started_at.as_unix_millis());
+        let passed = Duration::from_millis(u64::try_from(passed).unwrap_or(0));
+        // The clock of the machine may have started later.
+        let started = Instant::now().checked_sub(passed);
+        match started {
+            Some(started) => Self {
+                started_at,
+                started,
+            },
+            None => Self::start(),
         }
     }
 
@@ -123,14 +140,24 @@ impl Recorder {
         }
     }
 
+    /// Takes an event of an earlier attempt into the trace. It is stored already.
+    pub(crate) fn recall(&mut self, event: &AgentEvent) -> Result<(), RuntimeError> {
+        if self.trace.is_empty() {
+            self.clock = RunClock::since(event.ts);
+        }
+        let recorded = self.trace.record(event);
+        recorded
+            .map(drop)
+            .map_err(|error| RuntimeError::Lost(error.to_string()))
+    }
+
     /// Takes this out of everything that is recorded from now on.
     pub(crate) fn hide(&mut self, secret: &str) {
         self.redactor = std::mem::take(&mut self.redactor).and([secret]);
         self.pipeline = Pipeline::new().then(Stage::Redact(self.redactor.clone()));
     }
 
-    /// Records an event of the host's own. Waits while the reader has no room, but not beyond the run's
-    /// own end.
+    /// Records an event of the host's own. Waits while too much waits for the store.
     pub(crate) async fn record(
         &mut self,
         kind: AgentEventKind,
@@ -241,20 +268,7 @@ impl Recorder {
                 }
             }
         };
-        let cost = match self.journal.room_now(json.len()) {
-            Some(cost) => cost,
-            None => {
-                // Nobody makes room for what nobody got.
-                self.journal.flush().await;
-                let end = self.end();
-                tokio::select! {
-                    biased;
-                    cost = self.journal.wait_for_room(json.len()) => cost,
-                    () = end.reached() => 0,
-                }
-            }
-        };
-        self.journal.append(seq, event, json, cost);
+        self.journal.append(seq, event, json);
     }
 
     /// When the run has to end.

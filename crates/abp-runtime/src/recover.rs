@@ -3,16 +3,20 @@
 use std::path::Path;
 
 use abp_core::{
-    AgentEvent, AgentEventKind, Attestation, BackendIdentity, EventDigest, EventOrigin, Outcome,
-    Receipt, Timestamp, UsageNormalized, WorkOrder, WorkspaceMode, WorkspaceReport, read_document,
+    AgentEvent, AgentEventKind, Attestation, BackendIdentity, CancelReason, EventDigest,
+    EventOrigin, Outcome, Receipt, Timestamp, UsageNormalized, WorkOrder, WorkspaceMode,
+    WorkspaceReport, read_document,
 };
-use abp_error::{AbpErrorDto, ErrorCode};
+use abp_error::{AbpError, AbpErrorDto, ErrorCode};
 use abp_receipt::{Hash, ReceiptBuilder};
-use abp_store::{ChangeSetState, Store, UnfinishedRun};
+use abp_store::lifecycle::Recovery;
+use abp_store::{CancelRecord, ChangeSetState, Store, TakenOver, UnfinishedRun};
 use abp_workspace::ChangeSet;
 use uuid::Uuid;
 
 use crate::RuntimeError;
+use crate::mortality::may_die;
+use crate::record::now;
 use crate::stage::MAX_PATHS;
 use crate::store::receipt_path;
 use crate::trace::MAX_EMBEDDED_BYTES;
@@ -36,27 +40,55 @@ struct Journaled {
 /// that were being written.
 const RECENT: u32 = 256;
 
-/// Gives every run that nobody carries on any more its terminal receipt, and says how many got one.
+/// Looks after every run that was interrupted: its process is gone, or lost its lease. Where another attempt
+/// may be made it is queued again; otherwise it gets its terminal receipt. Returns how many there were.
 pub(crate) async fn recover(store: &Store) -> Result<usize, RuntimeError> {
-    let mut ended = 0;
+    let mut recovered = 0;
     for unfinished in store.unfinished().await? {
-        let abandoned = !unfinished.owner_alive && !unfinished.own;
+        if !unfinished.is_interrupted(now()) {
+            continue;
+        }
+        let run_id = unfinished.run.run_id;
         // Of several processes that find the same run, one gets it.
-        if abandoned && store.adopt(unfinished.run.run_id).await? {
-            let run_id = unfinished.run.run_id;
-            // One run that cannot be ended must not keep everybody from the store.
-            match end(store, &unfinished).await {
-                Ok(()) => {
-                    ended += 1;
-                    tracing::warn!(target: "abp.runtime", %run_id, "an interrupted run was ended");
-                }
-                Err(error) => {
-                    tracing::error!(target: "abp.runtime", %run_id, %error, "an interrupted run could not be ended");
-                }
+        let Some(taken) = store.take_over(run_id).await? else {
+            continue;
+        };
+        // One run that cannot be recovered must not keep everybody from the store.
+        match recover_run(&store.with_lease(taken.lease), &unfinished, &taken).await {
+            Ok(what) => {
+                recovered += 1;
+                tracing::warn!(target: "abp.runtime", %run_id, "an interrupted run was {what}");
+            }
+            Err(error) => {
+                tracing::error!(target: "abp.runtime", %run_id, %error, "an interrupted run could not be recovered");
             }
         }
     }
-    Ok(ended)
+    Ok(recovered)
+}
+
+async fn recover_run(
+    store: &Store,
+    unfinished: &UnfinishedRun,
+    taken: &TakenOver,
+) -> Result<&'static str, RuntimeError> {
+    may_die("taken_over");
+    let recovery = Recovery::decide(
+        taken.attempt,
+        taken.max_attempts,
+        taken.has_submission,
+        unfinished.run.cancel.is_some(),
+    );
+    match recovery {
+        Recovery::GiveBack => {
+            store.requeue(taken.lease).await?;
+            Ok("queued again")
+        }
+        Recovery::End => {
+            end(store, unfinished, None).await?;
+            Ok("ended")
+        }
+    }
 }
 
 /// Receipts that are in the store and have no copy for people yet.
@@ -75,16 +107,22 @@ pub(crate) async fn missing_copies(
     Ok(missing)
 }
 
-async fn end(store: &Store, unfinished: &UnfinishedRun) -> Result<(), RuntimeError> {
+/// Ends a run with what the store holds of it: because of that error, because somebody cancelled it, or
+/// because its host ended.
+pub(crate) async fn end(
+    store: &Store,
+    unfinished: &UnfinishedRun,
+    error: Option<AbpError>,
+) -> Result<Receipt, RuntimeError> {
     let run = &unfinished.run;
     let journaled = Journaled::read(store, run.run_id).await?;
     let workspace = workspace(store, run.run_id).await?;
-    let receipt = receipt(unfinished, journaled, workspace)?;
+    let receipt = receipt(unfinished, journaled, workspace, error)?;
     let lost = |error: abp_core::ContractError| RuntimeError::Lost(error.to_string());
     let document = receipt.to_document().map_err(lost)?;
     let hash = receipt.receipt_sha256.clone().unwrap_or_default();
     store.finish(run.run_id, document, &hash).await?;
-    Ok(())
+    Ok(receipt)
 }
 
 impl Journaled {
@@ -171,6 +209,7 @@ fn receipt(
     UnfinishedRun { run, alive_at, .. }: &UnfinishedRun,
     journaled: Journaled,
     workspace: Option<WorkspaceReport>,
+    error: Option<AbpError>,
 ) -> Result<Receipt, RuntimeError> {
     // A damaged order costs its id and task, not the receipt.
     let order = read_document::<WorkOrder>(run.order_json.as_bytes()).ok();
@@ -187,31 +226,48 @@ fn receipt(
         backend_version: None,
         adapter_version: None,
     };
-    let error = AbpErrorDto {
-        code: ErrorCode::RunInterrupted,
-        message: "the host ended before the run did".to_owned(),
-        context: std::collections::BTreeMap::new(),
-        source_message: journaled.problem,
+    let (outcome, cancel_reason, error) = match (error, &run.cancel) {
+        (Some(error), _) => (Outcome::Failed, None, error.to_dto()),
+        (None, Some(cancel)) => {
+            let error = cancelled_by(cancel).to_dto();
+            (Outcome::Cancelled, Some(CancelReason::User), error)
+        }
+        (None, None) => {
+            let error = AbpErrorDto {
+                code: ErrorCode::RunInterrupted,
+                message: "the host ended before the run did".to_owned(),
+                context: std::collections::BTreeMap::new(),
+                source_message: journaled.problem,
+            };
+            (Outcome::Failed, None, error)
+        }
     };
     let took = u64::try_from(took).unwrap_or(0);
     let digest = journaled.digest.finish(journaled.embedded.is_some());
-    ReceiptBuilder::new(
-        run.run_id,
-        order_id,
-        backend,
-        started,
-        took,
-        Outcome::Failed,
-    )
-    .work_order_sha256(run.order_sha256.clone())
-    .task(order.as_ref().map(|order| order.task.clone()))
-    .lineage(order.and_then(|order| order.lineage))
-    .workspace(workspace)
-    .usage_source(journaled.usage_source)
-    .usage(journaled.usage)
-    .trace(journaled.embedded.unwrap_or_default())
-    .trace_digest(digest)
-    .error(error)
-    .build_hashed()
-    .map_err(|error| RuntimeError::Lost(error.to_string()))
+    ReceiptBuilder::new(run.run_id, order_id, backend, started, took, outcome)
+        .cancel_reason(cancel_reason)
+        .work_order_sha256(run.order_sha256.clone())
+        .task(order.as_ref().map(|order| order.task.clone()))
+        .lineage(order.and_then(|order| order.lineage))
+        .workspace(workspace)
+        .usage_source(journaled.usage_source)
+        .usage(journaled.usage)
+        .trace(journaled.embedded.unwrap_or_default())
+        .trace_digest(digest)
+        .error(error)
+        .build_hashed()
+        .map_err(|error| RuntimeError::Lost(error.to_string()))
+}
+
+/// Says who cancelled a run, and why.
+pub(crate) fn cancelled_by(cancel: &CancelRecord) -> AbpError {
+    let CancelRecord {
+        by, via, reason, ..
+    } = cancel;
+    let why = reason.as_ref().map(|reason| format!(": {reason}"));
+    let message = format!(
+        "the run was cancelled by {by} ({via}){}",
+        why.unwrap_or_default()
+    );
+    AbpError::new(ErrorCode::RunCancelled, message)
 }

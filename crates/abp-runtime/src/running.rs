@@ -6,19 +6,30 @@ use std::time::Duration;
 
 use abp_backend_core::CancelHandle;
 use abp_core::CancelReason;
+use abp_store::CancelRecord;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use uuid::Uuid;
 
 use crate::RuntimeError;
+use crate::lease::CancelSlot;
 
 /// The runs of this process that go on.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningRuns {
     limit: usize,
     places: Arc<Semaphore>,
-    runs: Arc<Mutex<BTreeMap<Uuid, CancelHandle>>>,
+    parking: Arc<Semaphore>,
+    runs: Arc<Mutex<BTreeMap<Uuid, Cancellation>>>,
     /// How many there are.
     count: Arc<watch::Sender<usize>>,
+}
+
+/// How a run is cancelled.
+#[derive(Debug, Clone)]
+pub(crate) struct Cancellation {
+    pub(crate) handle: CancelHandle,
+    /// The request, for the receipt.
+    pub(crate) request: CancelSlot,
 }
 
 /// A run that is listed until this is dropped.
@@ -27,14 +38,54 @@ pub(crate) struct ListedRun {
     run_id: Uuid,
     runs: RunningRuns,
     /// Given back when the run has ended.
-    _place: OwnedSemaphorePermit,
+    _place: Arc<RunPlace>,
+}
+
+/// The place of a run among those that go on at once. While the run waits for a person it may be parked:
+/// its place is then another's, as long as there is room for parked runs.
+#[derive(Debug)]
+pub struct RunPlace {
+    running: Mutex<Option<OwnedSemaphorePermit>>,
+    places: Arc<Semaphore>,
+    parking: Arc<Semaphore>,
+}
+
+/// Room for a run that is parked; `None` where it keeps its place instead.
+#[derive(Debug)]
+pub(crate) struct Parked(Option<OwnedSemaphorePermit>);
+
+impl RunPlace {
+    /// Gives the place to another run while this one waits.
+    pub(crate) fn park(&self) -> Parked {
+        let room = Arc::clone(&self.parking).try_acquire_owned().ok();
+        if room.is_some() {
+            drop(self.held().take());
+        }
+        Parked(room)
+    }
+
+    /// Waits for a place again.
+    pub(crate) async fn unpark(&self, parked: Parked) {
+        if parked.0.is_none() {
+            return;
+        }
+        // It is closed never.
+        if let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+            *self.held() = Some(place);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl RunningRuns {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, parking: usize) -> Self {
         Self {
             limit,
             places: Arc::new(Semaphore::new(limit)),
+            parking: Arc::new(Semaphore::new(parking)),
             runs: Arc::default(),
             count: Arc::new(watch::channel(0).0),
         }
@@ -44,17 +95,33 @@ impl RunningRuns {
     ///
     /// # Errors
     /// Fails where as many go on as may.
-    pub(crate) fn reserve(&self) -> Result<OwnedSemaphorePermit, RuntimeError> {
+    pub(crate) fn reserve(&self) -> Result<Arc<RunPlace>, RuntimeError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map_err(|_| RuntimeError::Busy { limit: self.limit })
+        let place = place.map_err(|_| RuntimeError::Busy { limit: self.limit })?;
+        Ok(self.place(Some(place)))
+    }
+
+    /// Waits for a place for one more run.
+    pub(crate) async fn wait_for_place(&self) -> Arc<RunPlace> {
+        // It is closed never.
+        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        self.place(place)
+    }
+
+    fn place(&self, running: Option<OwnedSemaphorePermit>) -> Arc<RunPlace> {
+        Arc::new(RunPlace {
+            running: Mutex::new(running),
+            places: Arc::clone(&self.places),
+            parking: Arc::clone(&self.parking),
+        })
     }
 
     /// Lists a run that was started.
     pub(crate) fn list(
         &self,
         run_id: Uuid,
-        cancel: CancelHandle,
-        place: OwnedSemaphorePermit,
+        cancel: Cancellation,
+        place: Arc<RunPlace>,
     ) -> ListedRun {
         let mut runs = self.lock();
         runs.insert(run_id, cancel);
@@ -66,18 +133,35 @@ impl RunningRuns {
         }
     }
 
+    /// The runs.
+    pub(crate) fn ids(&self) -> Vec<Uuid> {
+        self.lock().keys().copied().collect()
+    }
+
     /// Cancels a run; whether it is one of these.
     pub(crate) fn cancel(&self, run_id: Uuid, reason: CancelReason) -> bool {
         let runs = self.lock();
         runs.get(&run_id)
-            .inspect(|run| run.cancel(reason))
+            .inspect(|run| run.handle.cancel(reason))
             .is_some()
+    }
+
+    /// Cancels a run because of a request; whether it is one of these.
+    pub(crate) fn cancel_by(&self, run_id: Uuid, request: &CancelRecord) -> bool {
+        let runs = self.lock();
+        let found = runs.get(&run_id);
+        if let Some(run) = found {
+            // The first request is the one that counts.
+            drop(run.request.set(request.clone()));
+            run.handle.cancel(CancelReason::User);
+        }
+        found.is_some()
     }
 
     /// Cancels all and waits for their ends; how many go on all the same.
     pub(crate) async fn finish(&self, reason: CancelReason, grace: Duration) -> usize {
         for run in self.lock().values() {
-            run.cancel(reason);
+            run.handle.cancel(reason);
         }
         let mut count = self.count.subscribe();
         let ended = count.wait_for(|count| *count == 0);
@@ -86,7 +170,7 @@ impl RunningRuns {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, CancelHandle>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Cancellation>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

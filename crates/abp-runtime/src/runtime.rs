@@ -17,34 +17,38 @@ use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
 use abp_receipt::Hash;
 use abp_store::{
-    Acceptance, Decider, IdempotencyKey, NewRun, Project, Store, StoreError, StoreOptions,
+    Acceptance, CancelRecord, Decider, IdempotencyKey, Lease, NewRun, Project, Store, StoreError,
+    StoreOptions,
 };
 use abp_stream::Redactor;
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::{ChangeSet, WorkspaceManager};
 use secrecy::SecretString;
 use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit};
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::application::{
     Applied, ApplyRequest, DecisionState, Undecided, decided_paths, decision_state, discard_stage,
     policy_of, recover_applications,
 };
-use crate::execute::{Accepted, supervise};
-use crate::handle::{ReceiptHandle, RunHandle, Submitted};
+use crate::execute::{Accepted, Attempt, supervise};
+use crate::follow::{EventHub, EventStream};
+use crate::handle::{ReceiptHandle, RunHandle, StartedRun};
+use crate::lease::{CancelSlot, LeaseKeeper};
 use crate::mcp::McpGrant;
 use crate::meter::Meter;
 use crate::mortality::may_die;
-use crate::queue::event_queue;
 use crate::record::now;
-use crate::recover::{missing_copies, recover};
-use crate::running::RunningRuns;
+use crate::recover::{end, missing_copies, recover};
+use crate::running::{Cancellation, RunPlace, RunningRuns};
 use crate::stage::workspace_error;
 use crate::store::{receipt_path, save_document};
 use crate::trash::TrashSweeper;
 use crate::{Approvals, McpServers, RuntimeError};
 
+/// How long the lease of a run lasts unless it is renewed.
+const LEASE: Duration = Duration::from_secs(15);
 /// How often it is looked whether another process ended a run.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -61,6 +65,8 @@ pub struct RuntimeOptions {
     pub lend: Vec<String>,
     /// How many runs go on at once; each may be several processes.
     pub max_running: usize,
+    /// How many runs may wait for a person without counting among those that go on.
+    pub max_parked: usize,
 }
 
 impl RuntimeOptions {
@@ -128,6 +134,25 @@ impl From<PriceTable> for RunPrices {
     }
 }
 
+/// A run that this process claimed, to be carried out.
+#[derive(Debug)]
+pub struct BegunRun {
+    /// The right to write for it.
+    pub lease: Lease,
+    /// How long the lease lasts unless it is renewed, which is done every second.
+    pub duration: Duration,
+    /// How often it was begun, this time included.
+    pub attempt: u32,
+    /// Whether it is given back to the queue, and not ended, when this process has to stop.
+    pub may_retry: bool,
+    /// The number of its next event.
+    pub next_event: u64,
+    /// The request to cancel it, where there is one.
+    pub cancel: Option<CancelRecord>,
+    /// Its place among the runs that go on at once.
+    pub place: Arc<RunPlace>,
+}
+
 /// Takes work orders and runs them.
 #[derive(Debug, Clone)]
 pub struct Runtime {
@@ -137,6 +162,7 @@ pub struct Runtime {
     mcp: Option<McpServers>,
     metrics: Option<Arc<MetricsCollector>>,
     running: RunningRuns,
+    hub: EventHub,
     trash: TrashSweeper,
 }
 
@@ -149,11 +175,12 @@ impl Runtime {
     pub fn new(registry: BackendRegistry, options: RuntimeOptions) -> Self {
         Self {
             registry,
-            running: RunningRuns::new(options.max_running),
+            running: RunningRuns::new(options.max_running, options.max_parked),
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
             mcp: None,
             metrics: None,
+            hub: EventHub::default(),
             trash: TrashSweeper::default(),
         }
     }
@@ -390,14 +417,14 @@ impl Runtime {
         work_order: WorkOrder,
         options: RunOptions,
     ) -> Result<RunHandle, RuntimeError> {
-        let (accepted, place) = self.admit(backend_name, work_order, options).await?;
-        let entry = journal_entry(&accepted, backend_name, None)?;
+        let accepted = self.admit(backend_name, work_order, options).await?;
+        let entry = journal_entry(&accepted.plan, accepted.run_id, backend_name)?;
         accepted.store.accept(entry).await?;
-        Ok(self.start(accepted, place))
+        Ok(self.start(accepted, LEASE))
     }
 
-    /// Starts a run, unless the same request was sent with the same key before: then it is that run,
-    /// whichever process carried it out.
+    /// Starts a run for a principal, unless the same request was sent with the same key before: then it is
+    /// that run, whichever process carried it out.
     ///
     /// # Errors
     /// As [`Self::run_with`]; also where the key belongs to another request.
@@ -406,18 +433,114 @@ impl Runtime {
         backend_name: &str,
         work_order: WorkOrder,
         options: RunOptions,
-        key: &str,
-    ) -> Result<Submitted, RuntimeError> {
-        let named = IdempotencyKey {
-            key: key.to_owned(),
-            request: request_hash(backend_name, work_order.clone())?,
+        principal: Option<String>,
+        key: Option<&str>,
+    ) -> Result<StartedRun, RuntimeError> {
+        let request = key.map(|_| request_hash(backend_name, work_order.clone()));
+        let idempotency_key = named_request(key, request.transpose()?);
+        let accepted = self.admit(backend_name, work_order, options).await?;
+        let entry = NewRun {
+            idempotency_key,
+            principal,
+            ..journal_entry(&accepted.plan, accepted.run_id, backend_name)?
         };
-        let (accepted, place) = self.admit(backend_name, work_order, options).await?;
-        let entry = journal_entry(&accepted, backend_name, Some(named))?;
         Ok(match accepted.store.accept(entry).await? {
-            Acceptance::New => Submitted::Started(self.start(accepted, place)),
-            Acceptance::Existing(run_id) => Submitted::Existing(run_id),
+            Acceptance::New => StartedRun::Started(self.start(accepted, LEASE)),
+            Acceptance::Existing(run_id) => StartedRun::Existing(run_id),
         })
+    }
+
+    /// What is to be stored of a run that any process may carry out, once it is planned here: whatever
+    /// makes it impossible is refused before it is accepted.
+    ///
+    /// # Errors
+    /// As [`Self::run_with`].
+    pub fn queue_entry(
+        &self,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: &RunOptions,
+        key: Option<&str>,
+    ) -> Result<NewRun, RuntimeError> {
+        let request = key.map(|_| request_hash(backend_name, work_order.clone()));
+        let request = request.transpose()?;
+        let plan = self.plan(backend_name, work_order, options)?;
+        PolicyEngine::new(&plan.order().policy)?;
+        self.meter(&plan, options)?;
+        let idempotency_key = named_request(key, request);
+        Ok(NewRun {
+            idempotency_key,
+            ..journal_entry(&plan, Uuid::now_v7(), backend_name)?
+        })
+    }
+
+    /// Waits for a place among the runs that go on at once.
+    pub async fn wait_for_place(&self) -> Arc<RunPlace> {
+        self.running.wait_for_place().await
+    }
+
+    /// Carries out a run that this process claimed. Where it cannot even be planned, it ends with a receipt
+    /// that says why.
+    ///
+    /// # Errors
+    /// Fails where the store does; the run is interrupted then.
+    pub async fn begin(
+        &self,
+        claim: BegunRun,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: RunOptions,
+    ) -> Result<Option<RunHandle>, RuntimeError> {
+        let (lease, duration) = (claim.lease, claim.duration);
+        if let Some(cancel) = &claim.cancel {
+            tracing::debug!(target: "abp.runtime", run_id = %lease.run_id, by = cancel.by, "cancelled before it began");
+            self.end_unbegun(lease, None).await?;
+            return Ok(None);
+        }
+        match self.prepare(claim, backend_name, work_order, options).await {
+            Ok(accepted) => Ok(Some(self.start(accepted, duration))),
+            Err(RuntimeError::Store(error)) => Err(error.into()),
+            Err(error) => {
+                self.end_unbegun(lease, Some(error.into())).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Ends a run that this process holds and does not carry out: with that error, or because somebody
+    /// cancelled it.
+    ///
+    /// # Errors
+    /// Fails where the store does.
+    pub async fn end_unbegun(
+        &self,
+        lease: Lease,
+        error: Option<AbpError>,
+    ) -> Result<(), RuntimeError> {
+        let store = self.store().await?.with_lease(lease);
+        let unfinished = store.unfinished_run(lease.run_id).await?;
+        let unfinished = unfinished.ok_or(StoreError::RunOver(lease.run_id))?;
+        end(&store, &unfinished, error).await?;
+        self.write_missing_copies(&store).await
+    }
+
+    /// Looks after runs whose processes are gone or lost their leases; how many there were.
+    ///
+    /// # Errors
+    /// Fails where the store does.
+    pub async fn recover(&self) -> Result<usize, RuntimeError> {
+        let store = self.store().await?;
+        let recovered = recover(store).await?;
+        if recovered > 0 {
+            self.write_missing_copies(store).await?;
+        }
+        Ok(recovered)
+    }
+
+    /// The runs of this process that go on.
+    #[must_use]
+    pub fn running(&self) -> Vec<Uuid> {
+        self.running.ids()
     }
 
     /// Cancels a run of this process; whether it was one that goes on.
@@ -425,10 +548,24 @@ impl Runtime {
         self.running.cancel(run_id, reason)
     }
 
+    /// Cancels a run of this process because of a request; whether it was one that goes on.
+    pub fn cancel_by(&self, run_id: Uuid, request: &CancelRecord) -> bool {
+        self.running.cancel_by(run_id, request)
+    }
+
     /// Cancels every run of this process and waits until all have ended, or until `grace` is over.
     /// Returns how many still go on.
     pub async fn finish(&self, reason: CancelReason, grace: Duration) -> usize {
         self.running.finish(reason, grace).await
+    }
+
+    /// Follows a run of any process from the event with the number `from` on.
+    ///
+    /// # Errors
+    /// Fails where the store cannot be opened.
+    pub async fn follow(&self, run_id: Uuid, from: u64) -> Result<EventStream, RuntimeError> {
+        let store = self.store().await?.clone();
+        Ok(EventStream::new(store, self.hub.clone(), run_id, from))
     }
 
     /// The receipt of a run, once it has ended, whichever process carries it out.
@@ -446,22 +583,42 @@ impl Runtime {
                 return Err(StoreError::UnknownRun(run_id).into());
             }
             // Its process may have died meanwhile.
-            if recover(store).await? > 0 {
-                self.write_missing_copies(store).await?;
-            } else {
+            if self.recover().await? == 0 {
                 tokio::time::sleep(POLL).await;
             }
         }
     }
 
-    /// Everything a run needs, before it is accepted, and its place among those that go on at once.
+    /// Everything a run of this process alone needs, before it is accepted.
     async fn admit(
         &self,
         backend_name: &str,
         work_order: WorkOrder,
         options: RunOptions,
-    ) -> Result<(Accepted, OwnedSemaphorePermit), RuntimeError> {
-        let place = self.running.reserve()?;
+    ) -> Result<Accepted, RuntimeError> {
+        let claim = BegunRun {
+            lease: Lease {
+                run_id: Uuid::now_v7(),
+                epoch: 1,
+            },
+            duration: LEASE,
+            attempt: 1,
+            may_retry: false,
+            next_event: 0,
+            cancel: None,
+            place: self.running.reserve()?,
+        };
+        self.prepare(claim, backend_name, work_order, options).await
+    }
+
+    /// Everything a run needs.
+    async fn prepare(
+        &self,
+        claim: BegunRun,
+        backend_name: &str,
+        work_order: WorkOrder,
+        options: RunOptions,
+    ) -> Result<Accepted, RuntimeError> {
         let plan = self.plan(backend_name, work_order, &options)?;
         let policy = PolicyEngine::new(&plan.order().policy)?;
         let meter = self.meter(&plan, &options)?;
@@ -471,8 +628,8 @@ impl Runtime {
             .filter_map(|name| self.registry.get(name))
             .map(Arc::clone)
             .collect();
-        let accepted = Accepted {
-            run_id: Uuid::now_v7(),
+        Ok(Accepted {
+            run_id: claim.lease.run_id,
             plan,
             backends,
             policy,
@@ -481,10 +638,17 @@ impl Runtime {
             metrics: self.metrics.clone(),
             options,
             runtime: Arc::clone(&self.options),
-            store: self.store().await?.clone(),
+            store: self.store().await?.with_lease(claim.lease),
+            lease: claim.lease,
+            place: claim.place,
             staging: Arc::default(),
-        };
-        Ok((accepted, place))
+            attempt: Attempt {
+                number: claim.attempt,
+                from_seq: claim.next_event,
+                may_retry: claim.may_retry,
+            },
+            cancelled: CancelSlot::default(),
+        })
     }
 
     fn candidates(&self, name: &str, order: &WorkOrder) -> Result<Vec<Candidate>, RuntimeError> {
@@ -507,13 +671,14 @@ impl Runtime {
     }
 
     /// Starts a run; the stage it discards is deleted afterwards, in the background.
-    fn start(&self, accepted: Accepted, place: OwnedSemaphorePermit) -> RunHandle {
+    fn start(&self, accepted: Accepted, lease: Duration) -> RunHandle {
         let (trash, workspaces) = (self.trash.clone(), self.workspaces());
         start(
             &self.running,
+            &self.hub,
             move || trash.sweep(workspaces),
             accepted,
-            place,
+            lease,
         )
     }
 
@@ -583,22 +748,36 @@ pub(crate) fn check_budget(
 /// Starts a run that the journal has.
 fn start(
     running: &RunningRuns,
+    hub: &EventHub,
     swept: impl FnOnce() + Send + 'static,
     accepted: Accepted,
-    place: OwnedSemaphorePermit,
+    lease: Duration,
 ) -> RunHandle {
     may_die("accepted");
     let run_id = accepted.run_id;
     tracing::debug!(target: "abp.runtime", %run_id, backend = accepted.plan.projection().selected_backend, "accepted");
     let (cancel, signal) = cancellation();
-    let listed = running.list(run_id, cancel.clone(), place);
-    let (sender, events) = event_queue();
+    let cancellation = Cancellation {
+        handle: cancel.clone(),
+        request: Arc::clone(&accepted.cancelled),
+    };
+    let listed = running.list(run_id, cancellation, Arc::clone(&accepted.place));
+    let keeper = LeaseKeeper::start(
+        accepted.store.clone(),
+        accepted.lease,
+        lease,
+        cancel.clone(),
+        Arc::clone(&accepted.cancelled),
+    );
+    let publisher = hub.publish(run_id, accepted.attempt.from_seq);
+    let events = EventStream::here(accepted.store.clone(), hub.clone(), run_id);
     let staging = Arc::clone(&accepted.staging);
     let metrics = accepted.metrics.clone();
     let task = tokio::spawn(async move {
         let mut span = TelemetrySpan::start("run");
         span.set("run_id", run_id.to_string());
-        let receipt = supervise(accepted, signal, sender).await;
+        let receipt = supervise(accepted, signal, publisher).await;
+        drop(keeper);
         if let Ok(receipt) = &receipt {
             span.set("backend", receipt.backend.id.as_str());
             span.set("outcome", serde_json::json!(receipt.outcome));
@@ -619,13 +798,12 @@ fn start(
 }
 
 fn journal_entry(
-    accepted: &Accepted,
+    plan: &RunPlan,
+    run_id: Uuid,
     backend_asked: &str,
-    idempotency_key: Option<IdempotencyKey>,
 ) -> Result<NewRun, RuntimeError> {
-    let plan = &accepted.plan;
     Ok(NewRun {
-        run_id: accepted.run_id,
+        run_id,
         order_json: redacted(plan.order())?,
         order_sha256: plan.order_sha256().to_owned(),
         backend: plan.projection().selected_backend.clone(),
@@ -634,7 +812,15 @@ fn journal_entry(
         project: Project::locate(plan.order().workspace.root.as_ref()).ok(),
         principal: None,
         at: now(),
-        idempotency_key,
+        idempotency_key: None,
+    })
+}
+
+fn named_request(key: Option<&str>, request: Option<Hash>) -> Option<IdempotencyKey> {
+    let key = key?.to_owned();
+    Some(IdempotencyKey {
+        key,
+        request: request?,
     })
 }
 

@@ -38,6 +38,11 @@ impl Stage {
         })
     }
 
+    /// Moves the stage of an earlier attempt out of the way, whether or not its process still uses it.
+    pub(crate) async fn evict(manager: WorkspaceManager, run_id: Uuid) -> Result<(), AbpError> {
+        blocking(move || manager.evict(run_id)).await
+    }
+
     pub(crate) fn root(&self) -> &Path {
         self.workspace.root()
     }

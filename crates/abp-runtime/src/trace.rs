@@ -32,6 +32,11 @@ impl Trace {
         Ok((seq, json))
     }
 
+    /// Whether nothing was recorded yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.digest.count() == 0
+    }
+
     /// The events to embed, and the digest of all.
     pub(crate) fn finish(self) -> (Vec<AgentEvent>, TraceDigest) {
         let digest = self.digest.finish(self.bytes <= MAX_EMBEDDED_BYTES);

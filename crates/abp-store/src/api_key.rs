@@ -12,7 +12,7 @@ use crate::command::{Command, Done};
 use crate::log::number;
 use crate::read::{Unreadable, damaged};
 use crate::schema::Blocked;
-use crate::{Store, StoreError, StoreReader};
+use crate::{KeyScope, Store, StoreError, StoreReader};
 
 /// A key to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct NewApiKey {
     pub max_concurrent: Option<u32>,
     /// The most MCP sessions it may have at once.
     pub max_sessions: Option<u32>,
+    /// What it may do.
+    pub scopes: Vec<KeyScope>,
     /// When it is no longer good.
     pub expires_at: Option<Timestamp>,
 }
@@ -68,6 +70,8 @@ pub struct ApiKeyRecord {
     pub max_concurrent: Option<u32>,
     /// The most MCP sessions it may have at once.
     pub max_sessions: Option<u32>,
+    /// What it may do.
+    pub scopes: Vec<KeyScope>,
     /// When it was added.
     pub created_at: Timestamp,
     /// When it is no longer good.
@@ -112,7 +116,7 @@ impl StoreReader {
         let rows = sqlx::query(
             "SELECT id, name, sha256, models, requests_per_minute, tokens_per_minute, budget,
                 token_budget, max_output_tokens, created_at, expires_at, revoked_at, max_concurrent,
-                max_sessions
+                max_sessions, scopes
             FROM api_keys ORDER BY rowid",
         )
         .fetch_all(&self.pool)
@@ -199,8 +203,8 @@ async fn add(
     sqlx::query(
         "INSERT INTO api_keys (id, name, sha256, models, requests_per_minute, tokens_per_minute,
             budget, token_budget, max_output_tokens, created_at, expires_at, max_concurrent,
-            max_sessions)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            max_sessions, scopes)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(key.id.as_str())
     .bind(key.name.as_str())
@@ -215,6 +219,7 @@ async fn add(
     .bind(key.expires_at.map(Timestamp::as_unix_millis))
     .bind(key.max_concurrent)
     .bind(key.max_sessions)
+    .bind(serde_json::json!(key.scopes).to_string())
     .execute(&mut *connection)
     .await?;
     sqlx::query("INSERT INTO budgets (key) VALUES (?)")
@@ -250,6 +255,8 @@ fn api_key(row: &SqliteRow, reader: &StoreReader) -> Result<ApiKeyRecord, Unread
         max_output_tokens: count(8)?,
         max_concurrent: row.try_get(12)?,
         max_sessions: row.try_get(13)?,
+        scopes: serde_json::from_str(row.try_get(14)?)
+            .map_err(|error| damaged(reader.path(), "the scopes of an API key", error))?,
         created_at: Timestamp::from_unix_millis(row.try_get(9)?),
         expires_at: time(10)?,
         revoked_at: time(11)?,

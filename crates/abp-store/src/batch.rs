@@ -4,6 +4,7 @@
 //! a statement that fails ends it for all.
 
 mod change_set;
+mod queue;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -16,12 +17,16 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::StoreError;
+use crate::approval::{ApprovalChange, OwnRun};
 use crate::bound_row::BoundRow;
 use crate::command::{Command, Done, Ending, NewEvents, Reply};
 use crate::exchange::{ExchangeChange, Pending};
+use crate::lifecycle::{Ending as LifecycleEnding, LifecycleStep, Standing, StepRefused};
 use crate::log::{LogMemory, LogTail, Signed, number};
-use crate::owner;
+use crate::outbox::announce_end;
+use crate::queue::{Lease, WaitingRun};
 use crate::record::{Acceptance, Committed, IdempotencyKey, NewRun};
+use crate::run_state::RunState;
 use crate::schema::Blocked;
 use crate::sweep::sweep;
 
@@ -42,7 +47,7 @@ static LOOKUPS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
     [1, 8, MAX_LOOKUP].map(|runs| {
         let places = vec!["?"; runs].join(", ");
         let statement = format!(
-            "SELECT run_id, id, owner, ended_at IS NOT NULL,
+            "SELECT run_id, id, owner, ended_at IS NOT NULL, epoch, state,
                 (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id)
             FROM runs WHERE run_id IN ({places})"
         );
@@ -69,6 +74,8 @@ pub(crate) struct Batch<'a> {
     /// What is to be sealed.
     pending: &'a Pending,
     sealed: bool,
+    /// The lease that the command at hand carries.
+    fence: Option<Lease>,
     /// The replies so far, by place in the batch.
     steps: Vec<Option<Step>>,
     wrote: bool,
@@ -92,12 +99,34 @@ struct Slot {
     owner: String,
     ended: bool,
     next_event: u64,
+    epoch: u64,
+    state: RunState,
 }
 
 enum Step {
     Reply(Reply),
     /// The receipt's place in the log; the checkpoint is signed last.
     Ended(u64),
+}
+
+impl Slot {
+    /// The state after a step of the holder of the lease, which own_run has checked.
+    fn after(&self, run_id: Uuid, step: LifecycleStep) -> Result<RunState, StoreError> {
+        let standing = Standing {
+            state: self.state,
+            epoch: self.epoch,
+        };
+        match standing.step(step, self.epoch) {
+            Ok(next) => Ok(next.state),
+            Err(StepRefused::Ended) => Err(StoreError::RunOver(run_id)),
+            Err(StepRefused::Fenced | StepRefused::NotNow) => Err(StoreError::NotOwner(run_id)),
+        }
+    }
+
+    /// Whether a lease is one of this run that was lost since.
+    fn is_fenced(&self, run_id: Uuid, fence: Option<Lease>) -> bool {
+        fence.is_some_and(|fence| fence.run_id == run_id && fence.epoch != self.epoch)
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -115,6 +144,7 @@ impl<'a> Batch<'a> {
             tail: None,
             pending,
             sealed: false,
+            fence: None,
             steps: Vec::new(),
             wrote: false,
         }
@@ -123,7 +153,7 @@ impl<'a> Batch<'a> {
     /// Carries the commands out, in their order.
     pub(crate) async fn apply<'c>(
         mut self,
-        commands: impl Iterator<Item = &'c Command> + Clone,
+        commands: impl Iterator<Item = (&'c Command, Option<Lease>)> + Clone,
     ) -> Result<Applied, (Blocked, Option<LogTail>)> {
         match self.carry_out(commands).await {
             Ok((replies, signed)) => Ok(Applied {
@@ -139,18 +169,19 @@ impl<'a> Batch<'a> {
 
     async fn carry_out<'c>(
         &mut self,
-        commands: impl Iterator<Item = &'c Command> + Clone,
+        commands: impl Iterator<Item = (&'c Command, Option<Lease>)> + Clone,
     ) -> Result<(Vec<Reply>, Option<Signed>), Blocked> {
-        self.look_up(commands.clone().filter_map(Command::run_id).collect())
-            .await?;
+        let run_ids = commands.clone().filter_map(|(command, _)| command.run_id());
+        self.look_up(run_ids.collect()).await?;
         let mut events = Vec::new();
-        for command in commands {
+        for (command, fence) in commands {
             if let Command::Events(new) = command {
-                events.push((self.steps.len(), new));
+                events.push((self.steps.len(), new, fence));
                 self.steps.push(None);
                 continue;
             }
             self.append_events(&mut events).await?;
+            self.fence = fence;
             let step = match self.one(command).await {
                 Ok(step) => step,
                 Err(Blocked::Refused(error)) => Step::Reply(Err(error)),
@@ -178,10 +209,14 @@ impl<'a> Batch<'a> {
     async fn one(&mut self, command: &Command) -> Result<Step, Blocked> {
         let by = self.by;
         let done = match command {
-            Command::Accept(run, order) => Done::Accepted(self.accept(run, *order).await?),
+            Command::Accept(run, order, waiting) => {
+                let accepted = self.accept(run, *order, waiting.as_deref()).await?;
+                Done::Accepted(accepted)
+            }
             Command::Finish(ending) => return self.finish(ending).await,
-            Command::Adopt(run_id) => Done::Changed(self.adopt(*run_id).await?),
-            Command::Alive(run_id, at) => self.mark_alive(*run_id, *at).await?,
+            Command::Queue(change) => self.change_queue(change).await?,
+            Command::Approvals(change) => self.change_approvals(change).await?,
+            Command::Outbox(change) => change.apply(self.writing(), by).await?,
             Command::Rotate => {
                 self.take_up_log().await?;
                 let keys = self.log.keys().clone();
@@ -211,7 +246,12 @@ impl<'a> Batch<'a> {
         Ok(Step::Reply(Ok(done)))
     }
 
-    async fn accept(&mut self, run: &NewRun, order: Hash) -> Result<Acceptance, Blocked> {
+    async fn accept(
+        &mut self,
+        run: &NewRun,
+        order: Hash,
+        waiting: Option<&WaitingRun>,
+    ) -> Result<Acceptance, Blocked> {
         if self.slot(run.run_id).is_some() {
             return Err(StoreError::DuplicateRun(run.run_id).into());
         }
@@ -219,6 +259,9 @@ impl<'a> Batch<'a> {
             && let Some(existing) = self.find_request(key).await?
         {
             return Ok(Acceptance::Existing(existing));
+        }
+        if let Some(waiting) = waiting {
+            self.check_queue(run, waiting).await?;
         }
         let named = run.idempotency_key.as_ref();
         let request = named.map(|named| named.request.to_string());
@@ -241,11 +284,16 @@ impl<'a> Batch<'a> {
         };
         let seq = self.log_entry(kind, run.at).await?;
         let project = run.project.as_ref();
+        let (state, owner, begun) = match waiting {
+            Some(_) => (RunState::Queued, "", 0_u32),
+            None => (RunState::Running, self.by.token, 1),
+        };
         let inserted = sqlx::query(
             "INSERT INTO runs (run_id, idempotency_key, request_sha256, accepted_at, work_order,
                 work_order_sha256, backend, owner, log_seq, backend_asked, principal,
-                project_path, project_inode, project_born)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                project_path, project_inode, project_born, state, epoch, attempt, pinned_to,
+                max_attempts, notify)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(run.run_id.to_string())
         .bind(named.map(|named| named.key.as_str()))
@@ -254,20 +302,32 @@ impl<'a> Batch<'a> {
         .bind(run.order_json.as_str())
         .bind(run.order_sha256.as_str())
         .bind(run.backend.as_str())
-        .bind(self.by.token)
+        .bind(owner)
         .bind(number(seq)?)
         .bind(run.backend_asked.as_deref())
         .bind(run.principal.as_deref())
         .bind(project.map(|project| project.path.as_str()))
         .bind(project.map(|project| project.inode.cast_signed()))
         .bind(project.and_then(|project| project.born))
+        .bind(state.as_str())
+        .bind(begun)
+        .bind(begun)
+        .bind(waiting.is_none().then_some(self.by.token))
+        .bind(waiting.map_or(1, |waiting| waiting.max_attempts))
+        .bind(serde_json::json!(waiting.map_or(&[][..], |waiting| &waiting.notify)).to_string())
         .execute(&mut *self.connection)
         .await?;
+        let id = inserted.last_insert_rowid();
+        if let Some(waiting) = waiting {
+            self.store_submission(id, waiting).await?;
+        }
         let slot = Slot {
-            id: inserted.last_insert_rowid(),
-            owner: self.by.token.to_owned(),
+            id,
+            owner: owner.to_owned(),
             ended: false,
             next_event: 0,
+            epoch: begun.into(),
+            state,
         };
         self.runs.insert(run.run_id, slot);
         Ok(Acceptance::New)
@@ -295,10 +355,11 @@ impl<'a> Batch<'a> {
 
     async fn append_events(
         &mut self,
-        events: &mut Vec<(usize, &NewEvents)>,
+        events: &mut Vec<(usize, &NewEvents, Option<Lease>)>,
     ) -> Result<(), Blocked> {
         let mut rows = Vec::with_capacity(events.len());
-        for (place, new) in events.drain(..) {
+        for (place, new, fence) in events.drain(..) {
+            self.fence = fence;
             let first = self.next_events(new);
             if let Ok((run, first)) = first {
                 let json = new.json.iter().map(String::as_str);
@@ -340,7 +401,11 @@ impl<'a> Batch<'a> {
     }
 
     async fn finish(&mut self, ending: &Ending) -> Result<Step, Blocked> {
-        let run = self.own_run(ending.run_id)?.id;
+        let slot = self.own_run(ending.run_id)?;
+        let outcome = LifecycleEnding::from_name(&ending.outcome)
+            .ok_or(StoreError::UnknownRun(ending.run_id))?;
+        let state = slot.after(ending.run_id, LifecycleStep::Finish(outcome))?;
+        let run = slot.id;
         let kind = EntryKind::RunEnded {
             run_id: ending.run_id,
             receipt_sha256: ending.sha256,
@@ -353,50 +418,80 @@ impl<'a> Batch<'a> {
             .bind(&*ending.document)
             .execute(&mut *self.connection)
             .await?;
-        sqlx::query("UPDATE runs SET ended_at = ?, outcome = ? WHERE id = ?")
-            .bind(ending.finished_at.as_unix_millis())
-            .bind(ending.outcome.as_str())
-            .bind(run)
-            .execute(&mut *self.connection)
-            .await?;
+        sqlx::query(
+            "UPDATE runs SET ended_at = ?, outcome = ?, state = ?, lease_until = NULL
+            WHERE id = ?",
+        )
+        .bind(ending.finished_at.as_unix_millis())
+        .bind(ending.outcome.as_str())
+        .bind(ending.outcome.as_str())
+        .bind(run)
+        .execute(&mut *self.connection)
+        .await?;
         self.drop_unvouched(ending.run_id, run, ending.change_set)
             .await?;
+        self.end_control(run, ending).await?;
         if let Some(slot) = self.slot(ending.run_id) {
             slot.ended = true;
+            slot.state = state;
         }
         Ok(Step::Ended(seq))
     }
 
-    async fn adopt(&mut self, run_id: Uuid) -> Result<bool, Blocked> {
+    /// Ends what the control plane has of a run: what it was submitted with is forgotten, its open
+    /// questions are withdrawn, and its webhooks are told.
+    async fn end_control(&mut self, run: i64, ending: &Ending) -> Result<(), Blocked> {
         let by = self.by;
-        let Some(slot) = self.slot(run_id) else {
-            return Err(StoreError::UnknownRun(run_id).into());
-        };
-        if slot.ended || slot.owner == by.token || owner::is_alive(by.owners, &slot.owner) {
-            return Ok(false);
-        }
-        by.token.clone_into(&mut slot.owner);
-        let id = slot.id;
-        sqlx::query("UPDATE runs SET owner = ? WHERE id = ?")
-            .bind(by.token)
-            .bind(id)
-            .execute(&mut *self.connection)
-            .await?;
-        self.wrote = true;
-        Ok(true)
-    }
-
-    async fn mark_alive(&mut self, run_id: Uuid, at: Timestamp) -> Result<Done, Blocked> {
-        let Some(slot) = self.slot(run_id) else {
-            return Err(StoreError::UnknownRun(run_id).into());
-        };
-        let id = slot.id;
-        sqlx::query("UPDATE runs SET alive_at = ? WHERE id = ? AND ended_at IS NULL")
-            .bind(at.as_unix_millis())
-            .bind(id)
+        sqlx::query("DELETE FROM submissions WHERE run = ?")
+            .bind(run)
             .execute(self.writing())
             .await?;
-        Ok(Done::Written)
+        sqlx::query(
+            "UPDATE approvals SET verdict = 'withdrawn', answered_at = ?, answered_by = 'default',
+                answered_via = 'default'
+            WHERE run = ? AND verdict IS NULL",
+        )
+        .bind(by.now.as_unix_millis())
+        .bind(run)
+        .execute(self.writing())
+        .await?;
+        announce_end(self.writing(), by, run, &ending.sha256.to_string()).await
+    }
+
+    async fn change_approvals(&mut self, change: &ApprovalChange) -> Result<Done, Blocked> {
+        let run = match change.run_id() {
+            Some(run_id) => {
+                let slot = self.own_run(run_id)?;
+                Some(OwnRun {
+                    id: slot.id,
+                    epoch: number(slot.epoch)?,
+                })
+            }
+            None => None,
+        };
+        let by = self.by;
+        let record = change.apply(self.writing(), by, run).await?;
+        if let Some(run) = run {
+            // An answer that an earlier attempt was given is used without waiting.
+            let step = match record.answer {
+                Some(_) => LifecycleStep::Settle,
+                None => LifecycleStep::Ask,
+            };
+            let slot = self.own_run(record.run_id)?;
+            let state = slot.after(record.run_id, step)?;
+            slot.state = state;
+            self.set_run_state(run.id, state).await?;
+        }
+        Ok(Done::Approval(Box::new(record)))
+    }
+
+    async fn set_run_state(&mut self, run: i64, state: RunState) -> Result<(), Blocked> {
+        sqlx::query("UPDATE runs SET state = ? WHERE id = ?")
+            .bind(state.as_str())
+            .bind(run)
+            .execute(self.writing())
+            .await?;
+        Ok(())
     }
 
     async fn change_exchanges(&mut self, change: &ExchangeChange) -> Result<Done, Blocked> {
@@ -464,13 +559,15 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// A run that is under way and belongs to this process.
+    /// A run that is under way and belongs to this process, by the lease that the command carries.
     fn own_run(&mut self, run_id: Uuid) -> Result<&mut Slot, StoreError> {
-        let token = self.by.token;
+        let (token, fence) = (self.by.token, self.fence);
         match self.slot(run_id) {
             None => Err(StoreError::UnknownRun(run_id)),
             Some(slot) if slot.ended => Err(StoreError::RunOver(run_id)),
-            Some(slot) if slot.owner != token => Err(StoreError::NotOwner(run_id)),
+            Some(slot) if slot.owner != token || slot.is_fenced(run_id, fence) => {
+                Err(StoreError::NotOwner(run_id))
+            }
             Some(slot) => Ok(slot),
         }
     }
@@ -501,7 +598,10 @@ impl<'a> Batch<'a> {
                     id: row.try_get(1)?,
                     owner: row.try_get(2)?,
                     ended: row.try_get(3)?,
-                    next_event: row.try_get::<i64, _>(4)?.unsigned_abs(),
+                    epoch: row.try_get::<i64, _>(4)?.unsigned_abs(),
+                    state: RunState::from_name(row.try_get(5)?)
+                        .ok_or_else(|| sqlx::Error::Decode("a run has no state".into()))?,
+                    next_event: row.try_get::<i64, _>(6)?.unsigned_abs(),
                 };
                 self.runs.insert(run_id, slot);
             }

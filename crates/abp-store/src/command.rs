@@ -10,21 +10,24 @@ use uuid::Uuid;
 use crate::StoreError;
 use crate::answer::AnswerChange;
 use crate::api_key::KeyChange;
+use crate::approval::{ApprovalChange, ApprovalRecord};
 use crate::budget::{BudgetChange, Reserved};
 use crate::change_set::{ChangeSetChange, DecisionRecord};
 use crate::exchange::ExchangeChange;
+use crate::outbox::{OutboxChange, OutboxMessage};
+use crate::queue::{CancelDecision, Lease, QueueChange, SealedClaim, TakenOver, WaitingRun};
 use crate::reasoning::ReasoningChange;
-use crate::record::{Acceptance, Committed, NewRun};
+use crate::record::{Acceptance, CancelRecord, Committed, NewRun};
 
 /// A change to the store.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Accept(Box<NewRun>, Hash),
+    Accept(Box<NewRun>, Hash, Option<Box<WaitingRun>>),
     Events(NewEvents),
     Finish(Ending),
-    Adopt(Uuid),
-    /// The run goes on at this time.
-    Alive(Uuid, Timestamp),
+    Queue(QueueChange),
+    Approvals(ApprovalChange),
+    Outbox(OutboxChange),
     Rotate,
     /// Writes something, to see that it can be done.
     Probe,
@@ -72,6 +75,13 @@ pub(crate) enum Done {
     Rotated(Box<VerifyingKey>),
     Reserved(Reserved),
     Decided(Option<Box<DecisionRecord>>),
+    Claimed(Option<Box<SealedClaim>>),
+    TakenOver(Option<Box<TakenOver>>),
+    /// The request to cancel a run that goes on.
+    Cancel(Option<Box<CancelRecord>>),
+    CancelDecided(CancelDecision),
+    Approval(Box<ApprovalRecord>),
+    Outbox(Vec<OutboxMessage>),
 }
 
 pub(crate) type Reply = Result<Done, StoreError>;
@@ -88,6 +98,8 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) command: Command,
+    /// The lease that a write for its run needs.
+    pub(crate) fence: Option<Lease>,
     /// Nobody, where the store itself wants it done.
     pub(crate) asker: Option<Asker>,
 }
@@ -105,15 +117,19 @@ impl Command {
         /// What a command takes besides its texts.
         const BASE: usize = 256;
         BASE.saturating_add(match self {
-            Self::Accept(run, _) => run.order_json.len(),
+            Self::Accept(run, _, waiting) => {
+                let sealed = waiting.as_ref().map_or(0, |waiting| waiting.sealed.len());
+                run.order_json.len().saturating_add(sealed)
+            }
+            Self::Approvals(change) => change.size(),
             Self::Events(events) => events.json.iter().map(String::len).sum(),
             Self::Finish(ending) => ending.document.len(),
             Self::Keys(change) => change.size(),
             Self::Answers(change) => change.size(),
             Self::Reasoning(change) => change.size(),
             Self::ChangeSets(change) => change.size(),
-            Self::Adopt(_)
-            | Self::Alive(..)
+            Self::Queue(_)
+            | Self::Outbox(_)
             | Self::Rotate
             | Self::Probe
             | Self::Sweep
@@ -125,14 +141,16 @@ impl Command {
     /// The run it is about.
     pub(crate) fn run_id(&self) -> Option<Uuid> {
         match self {
-            Self::Accept(run, _) => Some(run.run_id),
+            Self::Accept(run, ..) => Some(run.run_id),
             Self::Events(events) => Some(events.run_id),
             Self::Finish(ending) => Some(ending.run_id),
-            Self::Adopt(run_id) | Self::Alive(run_id, _) => Some(*run_id),
+            Self::Queue(change) => change.run_id(),
+            Self::Approvals(change) => change.run_id(),
             Self::ChangeSets(change) => change.run_id(),
             Self::Rotate
             | Self::Probe
             | Self::Sweep
+            | Self::Outbox(_)
             | Self::Keys(_)
             | Self::Budget(_)
             | Self::Answers(_)
@@ -146,7 +164,7 @@ impl Command {
         matches!(
             self,
             Self::Finish(_)
-                | Self::Adopt(_)
+                | Self::Queue(QueueChange::TakeOver(_))
                 | Self::Probe
                 // An application that was begun must be able to end, as a run must.
                 | Self::ChangeSets(ChangeSetChange::End { .. } | ChangeSetChange::Adopt(_))
@@ -159,6 +177,7 @@ impl Queued {
     pub(crate) fn own(command: Command) -> Self {
         Self {
             command,
+            fence: None,
             asker: None,
         }
     }

@@ -11,7 +11,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_receipt::Hash;
 use uuid::Uuid;
 
-use crate::{ChangeSetState, StateDirProblem};
+use crate::{ChangeSetState, Lease, StateDirProblem};
 
 /// Why the store did not do what it was asked.
 ///
@@ -137,6 +137,36 @@ pub enum StoreError {
     /// The run has its receipt already.
     #[error("run {0} has its receipt already")]
     RunOver(Uuid),
+    /// As many runs wait as may.
+    #[error("there are {limit} {what}, which is the limit; try again when some have begun")]
+    QueueFull {
+        /// What there are so many of.
+        what: &'static str,
+        /// The limit.
+        limit: u32,
+    },
+    /// What the run was submitted with is not stored: only the process that accepted it can carry it out.
+    #[error("run {0} was not queued, and no other process can carry it out")]
+    NotQueueable(Uuid),
+    /// What a run was submitted with does not open with the key in that file.
+    #[error("the submission of run {run_id} does not open with the key in {}", path.display())]
+    SealBroken {
+        /// The run.
+        run_id: Uuid,
+        /// The key file.
+        path: PathBuf,
+    },
+    /// A run was claimed, and what it was submitted with does not open. It is this process's to end.
+    #[error("run {} cannot be carried out: {problem}", lease.run_id)]
+    Unopened {
+        /// The right to write for it.
+        lease: Lease,
+        /// Why it does not open.
+        problem: String,
+    },
+    /// There is no approval of that id.
+    #[error("there is no approval {0}")]
+    UnknownApproval(Uuid),
     /// The event is not the next one of its run.
     #[error("event {seq} of run {run_id} is out of order: the next one is {expected}")]
     OutOfOrder {
@@ -274,7 +304,10 @@ impl StoreError {
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
             Self::UnknownApiKey(_) => ErrorCode::Unauthenticated,
             Self::ChangeSetDecided { .. } => ErrorCode::ChangeSetDecided,
-            Self::NoChangeSet(_) | Self::NoApplication(_) => ErrorCode::NotFound,
+            Self::NoChangeSet(_) | Self::NoApplication(_) | Self::UnknownApproval(_) => {
+                ErrorCode::NotFound
+            }
+            Self::QueueFull { .. } => ErrorCode::RunLimitReached,
             Self::DuplicateRun(_)
             | Self::WrongHash { .. }
             | Self::ChangeSetExists(_)
@@ -290,6 +323,9 @@ impl StoreError {
             | Self::NotDurable { .. }
             | Self::Database { .. }
             | Self::NotOwner(_)
+            | Self::NotQueueable(_)
+            | Self::SealBroken { .. }
+            | Self::Unopened { .. }
             | Self::ForeignApplication(_)
             | Self::OutOfOrder { .. }
             | Self::Closed

@@ -7,7 +7,7 @@
 //! - [`Store::append_event`] journals its events. Whatever waits is committed together.
 //! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
 //! - A process that ends without that leaves an [unfinished](StoreReader::unfinished) run; exactly one other
-//!   process can [adopt](Store::adopt) it and give it its receipt.
+//!   process can [take over](Store::take_over) it and give it its receipt.
 //! - [`Store::keep_change_set`] stores the changes of a run until they are decided;
 //!   [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source, and
 //!   every decision is an entry of the log.
@@ -95,20 +95,25 @@
 
 mod answer;
 mod api_key;
+mod approval;
 mod batch;
 mod bound_row;
 mod budget;
 mod change_set;
+mod changes;
 mod command;
 mod error;
 mod exchange;
 mod export;
 mod keys;
 mod layout;
+pub mod lifecycle;
 mod log;
 mod open;
+mod outbox;
 mod owner;
 mod project;
+mod queue;
 mod read;
 mod read_change_set;
 mod read_log;
@@ -116,7 +121,10 @@ mod reasoning;
 mod receipt;
 mod record;
 mod reserve;
+mod run_state;
 mod schema;
+mod scope;
+mod seal;
 mod segment;
 mod state_dir;
 mod store;
@@ -127,23 +135,33 @@ mod writer;
 
 pub use answer::KeptAnswer;
 pub use api_key::{ApiKeyRecord, NewApiKey};
+pub use approval::{
+    AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, NewApproval,
+};
 pub use budget::{BudgetState, Reservation, Reserved};
 pub use change_set::{
     ApplicationEnd, ApplicationJournal, ChangeSetRecord, ChangeSetState, Decider, DecisionRecord,
     OpenApplication,
 };
+pub use changes::StoreChanges;
 pub use error::StoreError;
 pub use exchange::{
     ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,
 };
 pub use open::StoreOptions;
+pub use outbox::OutboxMessage;
 pub use project::{Project, path_text};
+pub use queue::{
+    CancelDecision, ClaimRequest, ClaimedRun, Lease, QueueLimits, Queueing, TakenOver,
+};
 pub use read::StoreReader;
 pub use reasoning::ReasoningEntry;
 pub use record::{
-    Acceptance, Ack, Committed, EventRecord, Health, IdempotencyKey, LogRecord, NewRun,
-    ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
+    Acceptance, Ack, CancelRecord, Committed, EventRecord, Health, IdempotencyKey, LogRecord,
+    NewRun, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, StoreState, UnfinishedRun,
 };
+pub use run_state::RunState;
+pub use scope::KeyScope;
 pub use state_dir::StateDirProblem;
 pub use store::Store;
 pub use trusted_log::{ReceiptJudge, TrustedLog};

@@ -21,6 +21,7 @@ use crate::owner::OwnerLock;
 use crate::record::StoreState;
 use crate::reserve::Reserve;
 use crate::schema::{self, Blocked};
+use crate::seal::Sealer;
 use crate::store::{Inner, QUEUE_BYTES};
 use crate::writer::{Status, Writer};
 use crate::{Store, StoreError, StoreReader};
@@ -132,8 +133,10 @@ impl Store {
                 room: Arc::new(Semaphore::new(QUEUE_BYTES)),
                 status,
                 exchanges,
+                sealer: Sealer::new(&layout.keys()),
                 writer: std::sync::Mutex::new(Some(tokio::spawn(writer.run(receiver)))),
             }),
+            fence: None,
         };
         if let Err(error) = store.sweep_reservations().await {
             // What is reserved counts as well as what is spent; it can be swept later.

@@ -10,6 +10,7 @@ use sqlx::Row as _;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
 use uuid::Uuid;
 
+use crate::changes::{ChangeWatch, StoreChanges};
 use crate::error::Failure;
 use crate::layout::Layout;
 use crate::log::number;
@@ -17,10 +18,10 @@ use crate::open::{LOG_ROWS, NO_HEAD};
 use crate::owner;
 use crate::project::ancestors_json;
 use crate::record::{
-    EventRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
+    CancelRecord, EventRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
 };
 use crate::schema;
-use crate::{Project, StoreError};
+use crate::{Project, RunState, StoreError};
 
 /// The most rows of a page.
 pub(crate) const MAX_PAGE_ROWS: u32 = 10_000;
@@ -42,6 +43,7 @@ pub struct StoreReader {
     origin: String,
     /// The process that reads, where it also writes.
     token: Option<String>,
+    changes: ChangeWatch,
 }
 
 impl StoreReader {
@@ -101,13 +103,21 @@ impl StoreReader {
             .idle_timeout(Duration::from_secs(60))
             .max_lifetime(None)
             .connect_lazy_with(schema::reading(&path, patience));
+        let changes = ChangeWatch::new(schema::reading(&path, patience));
         Self {
             pool,
             path,
             owners: layout.owners(),
             origin,
             token,
+            changes,
         }
+    }
+
+    /// Tells of changes to the store by any process, this one included, within a tenth of a second.
+    #[must_use]
+    pub fn changes(&self) -> StoreChanges {
+        self.changes.subscribe()
     }
 
     /// The name of the log.
@@ -130,20 +140,25 @@ impl StoreReader {
         let query = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
-                project_inode, project_born
+                project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
+                cancel_reason
             FROM runs
             WHERE (?1 IS NULL OR (ended_at IS NOT NULL) = ?1)
                 AND (?2 IS NULL OR backend = ?2)
                 AND (?3 IS NULL OR outcome = ?3)
                 AND (?4 IS NULL OR id < ?4)
                 AND (?5 IS NULL OR project_path IN (SELECT value FROM json_each(?5)))
-            ORDER BY id DESC LIMIT ?6",
+                AND (?6 IS NULL OR state = ?6)
+                AND (?7 IS NULL OR principal = ?7)
+            ORDER BY id DESC LIMIT ?8",
         )
         .bind(filter.ended)
         .bind(filter.backend.as_deref())
         .bind(filter.outcome.as_deref())
         .bind(filter.before)
         .bind(filter.directory.as_deref().map(ancestors_json))
+        .bind(filter.state.map(RunState::as_str))
+        .bind(filter.principal.as_deref())
         .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
             let run = run_record(row, &self.path)?;
@@ -161,7 +176,8 @@ impl StoreReader {
         let row = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
-                project_inode, project_born
+                project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
+                cancel_reason
             FROM runs WHERE run_id = ?",
         )
         .bind(run_id.to_string())
@@ -169,6 +185,23 @@ impl StoreReader {
         .await
         .map_err(|error| self.failed(&error))?;
         row.map(|row| run_record(&row, &self.path)).transpose()
+    }
+
+    /// How far a run is; `None` where there is no such run.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn run_state(&self, run_id: Uuid) -> Result<Option<RunState>, StoreError> {
+        let state: Option<String> = sqlx::query_scalar("SELECT state FROM runs WHERE run_id = ?")
+            .bind(run_id.to_string())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        let Some(state) = state else { return Ok(None) };
+        let known = RunState::from_name(&state);
+        known
+            .map(Some)
+            .ok_or_else(|| damaged(&self.path, "the state of a run", format!("{state:?}")))
     }
 
     /// A page of a run's events, from `from_seq` on. An empty page is the end, for now.
@@ -255,18 +288,51 @@ impl StoreReader {
         .await
     }
 
-    /// The runs without a receipt, oldest first: what there is to recover where no process has them.
+    /// The runs that were begun and have no receipt, oldest first: what there is to recover where no
+    /// process has them.
     ///
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
+        self.unfinished_runs(None).await
+    }
+
+    /// A run that was begun and has no receipt.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn unfinished_run(&self, run_id: Uuid) -> Result<Option<UnfinishedRun>, StoreError> {
+        let found = self.unfinished_runs(Some(run_id)).await?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Whether any run waits to be claimed.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn has_queued(&self) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(&error))
+    }
+
+    async fn unfinished_runs(
+        &self,
+        run_id: Option<Uuid>,
+    ) -> Result<Vec<UnfinishedRun>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
-                project_inode, project_born,
-                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id), alive_at
-            FROM runs WHERE ended_at IS NULL ORDER BY id",
+                project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
+                cancel_reason,
+                (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id), alive_at,
+                lease_until
+            FROM runs
+            WHERE ended_at IS NULL AND state != 'queued' AND (?1 IS NULL OR run_id = ?1)
+            ORDER BY id",
         )
+        .bind(run_id.map(|run_id| run_id.to_string()))
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
@@ -277,11 +343,15 @@ impl StoreReader {
                 owner_alive,
                 own,
                 events: row
-                    .try_get::<i64, _>(15)
+                    .try_get::<i64, _>(21)
                     .map_err(|error| self.failed(&error))?
                     .unsigned_abs(),
                 alive_at: row
-                    .try_get::<Option<i64>, _>(16)
+                    .try_get::<Option<i64>, _>(22)
+                    .map_err(|error| self.failed(&error))?
+                    .map(Timestamp::from_unix_millis),
+                lease_until: row
+                    .try_get::<Option<i64>, _>(23)
                     .map_err(|error| self.failed(&error))?
                     .map(Timestamp::from_unix_millis),
                 run,
@@ -371,14 +441,41 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
                 backend_asked: row.try_get(10)?,
                 principal: row.try_get(11)?,
                 project: project(row, 12)?,
+                state: RunState::Queued,
+                attempt: row.try_get(16)?,
+                cancel: cancel_record(row, 17)?,
             },
             row.try_get::<&str, _>(1)?,
+            row.try_get::<&str, _>(15)?,
         ))
     };
-    let (run, run_id) =
+    let (run, run_id, state) =
         read().map_err(|error: sqlx::Error| Failure::of(&error).into_error(path))?;
     let run_id = uuid_of(run_id, path)?;
-    Ok(RunRecord { run_id, ..run })
+    let state = RunState::from_name(state)
+        .ok_or_else(|| damaged(path, "the state of a run", format!("{state:?}")))?;
+    Ok(RunRecord {
+        run_id,
+        state,
+        ..run
+    })
+}
+
+/// The request to cancel a run, from that column on.
+pub(crate) fn cancel_record(
+    row: &SqliteRow,
+    first: usize,
+) -> Result<Option<CancelRecord>, sqlx::Error> {
+    let at: Option<i64> = row.try_get(first)?;
+    let Some(at) = at else { return Ok(None) };
+    let by: Option<String> = row.try_get(first + 1)?;
+    let via: Option<String> = row.try_get(first + 2)?;
+    Ok(Some(CancelRecord {
+        at: Timestamp::from_unix_millis(at),
+        by: by.unwrap_or_default(),
+        via: via.unwrap_or_default(),
+        reason: row.try_get(first + 3)?,
+    }))
 }
 
 /// The project of a run, from that column on.

@@ -119,7 +119,7 @@ impl StoreReader {
     pub async fn undecided(&self) -> Result<BTreeSet<Uuid>, StoreError> {
         let rows: Vec<String> = sqlx::query_scalar(
             "SELECT runs.run_id FROM change_sets JOIN runs ON runs.id = change_sets.run
-            WHERE state IN ('proposed', 'applying', 'conflict')",
+            WHERE change_sets.state IN ('proposed', 'applying', 'conflict')",
         )
         .fetch_all(&self.pool)
         .await

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::command::{Done, Reply};
-use crate::{ExchangeHealth, Project, StoreError};
+use crate::{ExchangeHealth, Project, RunState, StoreError};
 
 /// A run to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +111,25 @@ pub struct RunRecord {
     pub outcome: Option<String>,
     /// The key of the request it was made for.
     pub idempotency_key: Option<String>,
+    /// How far it is.
+    pub state: RunState,
+    /// How often it was begun.
+    pub attempt: u32,
+    /// The request to cancel it, where there is one.
+    pub cancel: Option<CancelRecord>,
+}
+
+/// A request to cancel a run. The first one counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRecord {
+    /// When it came.
+    pub at: Timestamp,
+    /// The person or key that asked for it.
+    pub by: String,
+    /// The way it came: `cli`, `http`, `mcp`.
+    pub via: String,
+    /// Why, where a reason was given.
+    pub reason: Option<String>,
 }
 
 /// Which runs to list, newest first.
@@ -122,6 +141,10 @@ pub struct RunFilter {
     pub backend: Option<String>,
     /// Only runs with this outcome.
     pub outcome: Option<String>,
+    /// Only runs in this state.
+    pub state: Option<RunState>,
+    /// Only runs of this principal.
+    pub principal: Option<String>,
     /// Only runs whose project is this directory or contains it: a canonical path, as
     /// [`path_text`](crate::path_text) writes it. `None` lists the runs of all projects.
     pub directory: Option<String>,
@@ -188,6 +211,18 @@ pub struct UnfinishedRun {
     pub events: u64,
     /// When its process said last that it goes on; `None` in the first second of a run.
     pub alive_at: Option<Timestamp>,
+    /// When its lease ends unless it is renewed; `None` where it lasts as long as its process.
+    pub lease_until: Option<Timestamp>,
+}
+
+impl UnfinishedRun {
+    /// Whether another process may [take it over](crate::Store::take_over) at that time: its own is gone,
+    /// or let its lease end.
+    #[must_use]
+    pub fn is_interrupted(&self, now: Timestamp) -> bool {
+        let has_lapsed = self.lease_until.is_some_and(|until| until < now);
+        !self.own && (!self.owner_alive || has_lapsed)
+    }
 }
 
 /// Whether the store takes what it is given.

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use abp_core::Timestamp;
 use abp_receipt::VerifyingKey;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -12,8 +11,10 @@ use uuid::Uuid;
 
 use crate::command::{Asker, Command, Done, Message, NewEvents, Queued, Reply};
 use crate::exchange::Ring;
+use crate::queue::{Lease, WaitingRun};
 use crate::receipt::check_receipt;
 use crate::record::{Acceptance, Ack, Committed, Health, NewRun, StoreState};
+use crate::seal::Sealer;
 use crate::writer::Status;
 use crate::{StoreError, StoreReader};
 
@@ -34,6 +35,8 @@ pub(crate) const FORGET_AT_ONCE: u64 = 500;
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+    /// The lease that writes for its run carry.
+    pub(crate) fence: Option<Lease>,
 }
 
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) room: Arc<Semaphore>,
     pub(crate) status: Arc<Status>,
     pub(crate) exchanges: Arc<Ring>,
+    pub(crate) sealer: Sealer,
     pub(crate) writer: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -55,15 +59,27 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Accepts a run: it and the log's entry for its start are durable when this returns.
+    /// Accepts a run that this process carries out, and no other: it and the log's entry for its start
+    /// are durable when this returns. [`Store::submit`] leaves it to any process.
     ///
     /// # Errors
     /// Refuses an id that is there already, and an idempotency key that belongs to another request.
     pub async fn accept(&self, run: NewRun) -> Result<Acceptance, StoreError> {
+        self.accept_run(run, None).await
+    }
+
+    pub(crate) async fn accept_run(
+        &self,
+        run: NewRun,
+        waiting: Option<WaitingRun>,
+    ) -> Result<Acceptance, StoreError> {
         let order = run.order_sha256.parse().map_err(|_| StoreError::NotAHash {
             what: "the hash of the work order",
         })?;
-        match self.ask(Command::Accept(Box::new(run), order)).await? {
+        match self
+            .ask(Command::Accept(Box::new(run), order, waiting.map(Box::new)))
+            .await?
+        {
             Done::Accepted(acceptance) => Ok(acceptance),
             _ => Err(StoreError::Closed),
         }
@@ -129,24 +145,6 @@ impl Store {
             Done::Committed(committed) => Ok(*committed),
             _ => Err(StoreError::Closed),
         }
-    }
-
-    /// Takes over a run whose process is gone. Exactly one of all who try gets `true`, and recovers
-    /// it; a run that is over, or whose process lives, is nobody's to take.
-    ///
-    /// # Errors
-    /// Fails where there is no such run.
-    pub async fn adopt(&self, run_id: Uuid) -> Result<bool, StoreError> {
-        self.ask_whether(Command::Adopt(run_id)).await
-    }
-
-    /// Notes that a run of this process goes on, so that the receipt of a run whose host was killed can
-    /// say how long it lasted. Does not wait for the note to be durable.
-    ///
-    /// # Errors
-    /// Fails where the store takes nothing.
-    pub async fn mark_alive(&self, run_id: Uuid, at: Timestamp) -> Result<(), StoreError> {
-        self.send(Command::Alive(run_id, at)).await.map(drop)
     }
 
     /// Replaces the key that signs the log. The old key signs the rotation, and is then removed;
@@ -279,6 +277,7 @@ impl Store {
         let (reply, receiver) = oneshot::channel();
         let queued = Queued {
             command,
+            fence: self.fence,
             asker: Some(Asker { reply, room }),
         };
         self.inner

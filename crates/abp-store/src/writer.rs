@@ -153,7 +153,7 @@ impl Writer {
         if batch.iter().any(Queued::is_seal) {
             self.exchanges.gather();
         }
-        let commands = batch.iter().map(|queued| &queued.command);
+        let commands = batch.iter().map(|queued| (&queued.command, queued.fence));
         let applied = Batch::new(
             &mut transaction,
             &mut self.log,

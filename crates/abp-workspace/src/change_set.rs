@@ -222,6 +222,37 @@ impl ChangeSet {
         &self.changes
     }
 
+    /// The same changes, for a directory with a copy of the source: where the run worked on an upload of
+    /// that directory.
+    ///
+    /// # Errors
+    /// Fails where the directory cannot be opened.
+    pub fn for_source(mut self, root: &Path) -> Result<Self, Error> {
+        let failed = |source: std::io::Error| Error::Root {
+            root: root.to_owned(),
+            source,
+        };
+        let canonical = root.canonicalize().map_err(failed)?;
+        let dir = Dir::open_operator_path(&canonical).map_err(|error| failed(error.into()))?;
+        let identity = SourceIdentity::of(&dir, &canonical);
+        self.source = identity.map_err(|error| failed(error.into()))?;
+        Ok(self)
+    }
+
+    /// The content of a file after the run, by its SHA-256, from the agent's tree; `None` where no changed
+    /// file has that content.
+    ///
+    /// # Errors
+    /// Fails where the tree was written after the end of the run.
+    pub fn content_after(&self, tree: &Path, sha256: &[u8; 32]) -> Result<Option<Vec<u8>>, Error> {
+        let after = self.changes.iter().filter_map(ChangedPath::after);
+        let mut files = after.filter(|entry| entry.kind() == FileKind::File);
+        match files.find(|entry| entry.sha256() == sha256) {
+            Some(entry) => stage_content(&open_tree(tree)?, entry),
+            None => Ok(None),
+        }
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -190,6 +190,15 @@ impl WorkspaceManager {
         self.claim(run_id)?.discard()
     }
 
+    /// Moves the stage of an earlier attempt of a run to the trash, also where a process uses it: that
+    /// process has lost the run. What it still writes goes into the trash.
+    ///
+    /// # Errors
+    /// Fails where it cannot be moved.
+    pub fn evict(&self, run_id: Uuid) -> Result<(), Error> {
+        stage::evict(&self.stages_dir, run_id)
+    }
+
     /// Deletes discarded stages until the time is over. Several processes may do so at once.
     ///
     /// # Errors

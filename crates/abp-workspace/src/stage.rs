@@ -233,7 +233,10 @@ impl Stage {
             source: error.into(),
         };
         let is_own = self.has_its_name()?;
-        throw_away(&self.parent, self.name.as_bytes()).map_err(failed)?;
+        // A later attempt of the same run may have made its own stage under the name.
+        if is_own || !self.is_name_in_use().map_err(failed)? {
+            throw_away(&self.parent, self.name.as_bytes()).map_err(failed)?;
+        }
         if is_own {
             return Ok(());
         }
@@ -244,9 +247,31 @@ impl Stage {
         })
     }
 
+    /// Whether the name leads to another directory, which another process uses.
+    fn is_name_in_use(&self) -> rustix::io::Result<bool> {
+        match self.parent.open_dir(self.name.as_bytes()) {
+            Ok(other) => Ok(!lock(&other)?),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(crate) fn failed(&self, error: Errno) -> Error {
         stages_error(&self.path, error.into())
     }
+}
+
+/// Moves the stage of a run to the trash, whether or not a process uses it.
+pub(crate) fn evict(stages_dir: &Path, run_id: Uuid) -> Result<(), Error> {
+    let parent = match Dir::open_operator_path(stages_dir) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened.map_err(|error| stages_error(stages_dir, error.into()))?,
+    };
+    let name = run_id.to_string();
+    throw_away(&parent, name.as_bytes()).map_err(|error| Error::Remove {
+        path: stages_dir.join(&name),
+        source: error.into(),
+    })
 }
 
 /// Moves to the trash every stage that no process uses and `keep` does not name.

@@ -162,6 +162,7 @@ async fn whole_rate(state: &Path, source: &Path) -> Result<f64> {
         stages_dir: state.join("stages"),
         emulation: EmulationConfig::default(),
         max_running: 1,
+        max_parked: 1,
     };
     let mut order = WorkOrderBuilder::new("as many events as you can").build();
     order.workspace.root = source.display().to_string();
@@ -169,8 +170,8 @@ async fn whole_rate(state: &Path, source: &Path) -> Result<f64> {
     let runtime = Runtime::new(registry, options);
     let mut run = runtime.run_streaming("bench", order).await?;
     let (mut count, mut start) = (0_u64, Instant::now());
-    while let Some(event) = run.events.next().await {
-        if matches!(event.kind, AgentEventKind::AssistantDelta { .. }) {
+    while let Some(followed) = run.events.next().await? {
+        if matches!(followed.event.kind, AgentEventKind::AssistantDelta { .. }) {
             if count == 0 {
                 start = Instant::now();
             }

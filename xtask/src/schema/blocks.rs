@@ -40,6 +40,12 @@ pub(super) const BLOCKS: &[Block] = &[
         render: |_| Ok(emulation()),
     },
     Block {
+        file: "docs/control_plane_http.md",
+        title: "The control plane over HTTP",
+        name: "routes",
+        render: |_| Ok(routes()),
+    },
+    Block {
         file: "docs/error_codes.md",
         title: "Error codes",
         name: "errors",
@@ -52,6 +58,24 @@ pub(super) const BLOCKS: &[Block] = &[
         render: |_| Ok(matrix()),
     },
 ];
+
+/// One row per control route, as the OpenAPI document has them.
+fn routes() -> String {
+    let document = super::sorted(abp_control_http::openapi_document());
+    let mut table = Table::new(&["method", "path", "scope", "purpose"]);
+    for (path, methods) in document["paths"].as_object().into_iter().flatten() {
+        for (method, operation) in methods.as_object().into_iter().flatten() {
+            let text = |name: &str| operation[name].as_str().unwrap_or_default().to_owned();
+            table.row(&[
+                &method.to_uppercase(),
+                &format!("`{path}`"),
+                &format!("`{}`", text("x-abp-scope")),
+                &text("summary"),
+            ]);
+        }
+    }
+    table.0
+}
 
 /// One row per crate, the lowest layer first.
 fn crates(workspace: &Workspace) -> Result<String> {

@@ -34,6 +34,14 @@ pub(super) const PYTHON: Packages = Packages {
     install: install_python,
 };
 
+pub(super) const CONTROL: Packages = Packages {
+    language: "OpenAPI",
+    tools: &[&["python3", "-c", "import ensurepip, sys; print(sys.version)"]],
+    folder: "control",
+    pins: &["requirements.txt"],
+    install: install_python,
+};
+
 pub(super) const NODE: Packages = Packages {
     language: "Node",
     tools: NODE_TOOLS,

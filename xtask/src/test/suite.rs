@@ -72,6 +72,12 @@ pub(super) const SUITES: &[Suite] = &[
         command: gateway_tests,
         limit: minutes(20),
     },
+    Suite {
+        name: "control",
+        needs: &[CARGO],
+        command: control_tests,
+        limit: minutes(20),
+    },
 ];
 
 const CARGO: Need = Need {
@@ -297,6 +303,16 @@ fn ag_ui_tests() -> Runner {
 fn gateway_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "gateway"]);
+    Runner {
+        command,
+        format: Format::Totals,
+    }
+}
+
+/// As the one before; programs that know nothing but the OpenAPI document use the control plane.
+fn control_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "control"]);
     Runner {
         command,
         format: Format::Totals,

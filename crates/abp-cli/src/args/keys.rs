@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use abp_core::MicroUsd;
+use abp_store::KeyScope;
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -50,6 +51,10 @@ pub(crate) struct NewKeyArgs {
     /// How long it is good: seconds, or a duration like `12h` or `30d` [default: until revoked].
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) expires: Option<Duration>,
+    /// What it may do, separated by commas: models, runs:read, runs:write, apply, approve, upload, assist,
+    /// admin [default: models,assist].
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',', value_parser = scope)]
+    pub(crate) scopes: Option<Vec<KeyScope>>,
     #[command(flatten)]
     pub(crate) limits: KeyLimits,
 }
@@ -108,4 +113,11 @@ fn lifetime(text: &str) -> Result<Duration, String> {
         Some(Ok(days)) if days > 0 => Ok(Duration::from_secs(u64::from(days) * DAY_SECS)),
         _ => super::duration(text),
     }
+}
+
+fn scope(text: &str) -> Result<KeyScope, String> {
+    KeyScope::from_name(text).ok_or_else(|| {
+        let known = KeyScope::ALL.map(KeyScope::as_str);
+        format!("no scope is {text:?}; there are {}", known.join(", "))
+    })
 }

@@ -8,7 +8,7 @@ use abp_core::MicroUsd;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::{current_time, key_hash};
 use abp_glob::GlobList;
-use abp_store::{ApiKeyRecord, BudgetState, NewApiKey, Store};
+use abp_store::{ApiKeyRecord, BudgetState, KeyScope, NewApiKey, Store};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -75,6 +75,7 @@ pub(crate) async fn make(
     store: &Store,
     name: &str,
     expires: Option<Duration>,
+    scopes: &[KeyScope],
     limits: &KeyLimits,
 ) -> Result<MadeKey, AbpError> {
     GlobList::new(&limits.models).map_err(|error| {
@@ -96,6 +97,7 @@ pub(crate) async fn make(
         max_output_tokens: limits.max_output_tokens,
         max_concurrent: limits.max_concurrent,
         max_sessions: limits.max_sessions,
+        scopes: scopes.to_vec(),
         expires_at: expires.map(|time| current_time().plus_millis(millis(time))),
     };
     store.add_key(key).await?;
@@ -103,14 +105,20 @@ pub(crate) async fn make(
 }
 
 async fn create(store: &Store, args: &NewKeyArgs, output: &mut Output) -> Result<(), AbpError> {
-    let MadeKey { id, secret } = make(store, &args.name, args.expires, &args.limits).await?;
+    let usual = KeyScope::USUAL;
+    let scopes = args.scopes.as_deref().unwrap_or(&usual);
+    let made = make(store, &args.name, args.expires, scopes, &args.limits);
+    let MadeKey { id, secret } = made.await?;
     let secret = secret.expose_secret();
     if output.is_json() {
-        return output.json(&json!({ "id": id, "name": args.name, "key": secret }));
+        return output
+            .json(&json!({ "id": id, "name": args.name, "key": secret, "scopes": scopes }));
     }
     output.field("key", &format!("{STRONG}{secret}{STRONG:#}"));
     output.field("id", &id);
     output.field("name", &args.name);
+    let scopes: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+    output.field("scopes", &scopes.join(", "));
     output.line(&format!(
         "{DIM}The key is shown this once; only its hash is kept.{DIM:#}"
     ));
@@ -203,6 +211,7 @@ fn to_json(key: &ApiKeyRecord, state: State, account: &BudgetState) -> Value {
         "id": key.id,
         "name": key.name,
         "state": state.as_str(),
+        "scopes": key.scopes,
         "models": key.models,
         "requests_per_minute": key.requests_per_minute,
         "tokens_per_minute": key.tokens_per_minute,

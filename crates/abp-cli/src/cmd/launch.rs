@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use abp_config::Config;
 use abp_error::{AbpError, ErrorCode};
-use abp_store::Store;
+use abp_store::{KeyScope, Store};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
@@ -114,9 +114,15 @@ impl Key {
     async fn of(args: &LaunchArgs, store: &Store) -> Result<Self, AbpError> {
         let Some(file) = &args.key_file else {
             let name = format!("launch {}", args.agent.program());
-            return make(store, &name, Some(KEY_LIFETIME), &args.limits)
-                .await
-                .map(Self::Made);
+            return make(
+                store,
+                &name,
+                Some(KEY_LIFETIME),
+                &[KeyScope::Models],
+                &args.limits,
+            )
+            .await
+            .map(Self::Made);
         };
         let key = std::fs::read_to_string(file).map_err(|error| {
             let message = format!("--key-file {} cannot be read", file.display());

@@ -3,7 +3,6 @@
 mod dry_run;
 
 use std::path::Path;
-use std::time::Duration;
 
 use abp_backend_core::{AgentSession, SessionUse};
 use abp_control::{
@@ -13,9 +12,9 @@ use abp_core::{
     AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
-use abp_runtime::{ApprovalRequest, Approvals, Audience, CancelHandle, RunHandle, Submitted};
+use abp_runtime::{Approvals, Audience, CancelHandle, RunHandle, StartedRun};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunArgs};
@@ -24,7 +23,7 @@ use crate::cmd::runs::print_events;
 use crate::live::LiveLine;
 use crate::order;
 use crate::output::Output;
-use crate::prompt::{self, Prompt};
+use crate::prompt::{self, Prompt, Question};
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
@@ -76,24 +75,30 @@ pub(crate) fn run(
         ..Submission::new(order)
     };
     let plane = &session.plane;
-    block_on(async {
-        let submission = match asked_session(args) {
-            Some((text, usage)) => go_on(submission, &session, text, usage, output).await?,
-            None => submission,
-        };
-        if args.dry_run {
-            dry_run::run(plane, submission, output)?;
-            return Ok(ExitStatus::Success);
-        }
-        let timeout = session.approval_timeout();
-        let (approvals, questions) = with_prompt(submission.approvals, timeout, output);
+    let submission = match asked_session(args) {
+        Some((text, usage)) => block_on(go_on(submission, &session, text, usage, output))?,
+        None => submission,
+    };
+    if args.dry_run {
+        dry_run::run(plane, submission, output)?;
+        return Ok(ExitStatus::Success);
+    }
+    if args.detach {
         let submission = Submission {
-            approvals,
+            approvals: submission.approvals.or_ask(session.approval_timeout()),
             ..submission
         };
-        let receipt = match plane.submit(submission).await? {
-            Submitted::Started(handle) => follow(handle, audience, questions, args, output).await?,
-            Submitted::Existing(run_id) => recall(plane, run_id, args, output).await?,
+        return block_on(detach(plane, submission, output));
+    }
+    block_on(async {
+        let mut submission = submission;
+        // On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
+        if output.can_ask() {
+            submission.approvals = submission.approvals.or_ask(session.approval_timeout());
+        }
+        let receipt = match plane.run_here(&prompt::operator(), submission).await? {
+            StartedRun::Started(handle) => follow(plane, handle, audience, args, output).await?,
+            StartedRun::Existing(run_id) => recall(plane, run_id, args, output).await?,
         };
         let status = conclude(plane, &receipt, args, output).await;
         plane.close().await;
@@ -149,6 +154,28 @@ async fn go_on(
     })
 }
 
+/// Queues the run for whichever process serves.
+async fn detach(
+    plane: &ControlPlane,
+    submission: Submission,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    let submitted = plane.submit(&prompt::operator(), submission).await?;
+    let run_id = submitted.run_id;
+    if output.is_json() {
+        let (state, is_new) = (submitted.state, submitted.is_new);
+        output.json(&json!({ "run_id": run_id, "state": state, "is_new": is_new }))?;
+    } else {
+        output.field("run", &run_id.to_string());
+        output.field("state", submitted.state.as_str());
+        output.field(
+            "next",
+            &format!("abp serve carries it out; abp logs {run_id} -f"),
+        );
+    }
+    Ok(ExitStatus::Success)
+}
+
 /// A state directory of an earlier version comes with the workspace, so nothing in it is believed.
 fn warn_of_legacy_state(order: &WorkOrder, session: &Session, output: &mut Output) {
     let Some(legacy) = legacy_state_dir(Path::new(&order.workspace.root)) else {
@@ -164,25 +191,11 @@ fn warn_of_legacy_state(order: &WorkOrder, session: &Session, output: &mut Outpu
     ));
 }
 
-/// On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
-fn with_prompt(
-    approvals: Approvals,
-    timeout: Duration,
-    output: &Output,
-) -> (Approvals, mpsc::Receiver<ApprovalRequest>) {
-    let (sender, questions) = mpsc::channel(1);
-    if output.can_ask() {
-        (approvals.or_ask(sender, timeout), questions)
-    } else {
-        (approvals, questions)
-    }
-}
-
 /// Shows the events until the end, and waits for the receipt.
 async fn follow(
+    plane: &ControlPlane,
     handle: RunHandle,
     mut audience: Audience,
-    mut questions: mpsc::Receiver<ApprovalRequest>,
     args: &RunArgs,
     output: &mut Output,
 ) -> Result<Receipt, AbpError> {
@@ -190,7 +203,7 @@ async fn follow(
     let quiet = output.is_json();
     let mut live = LiveLine::new(output.is_watched() && !quiet && !args.jsonl, handle.staging);
     let mut turns = TerminalTurns::new(output.is_on_terminal());
-    let mut prompt = Prompt::default();
+    let (mut prompt, mut answers) = Prompt::new();
     let mut printer = EventPrinter::new(output);
     let mut events = handle.events;
     loop {
@@ -198,9 +211,13 @@ async fn follow(
         let mut has_ended = false;
         tokio::select! {
             biased;
-            event = events.next() => match event {
-                Some(event) => {
+            event = events.next() => match event? {
+                Some(followed) => {
+                    let event = AgentEvent::clone(&followed.event);
                     live.seen(&event);
+                    if let Some(question) = Question::of(&event.kind) {
+                        turns.add_question(&question.tool.clone(), question);
+                    }
                     shown = turns.add_event(event);
                 }
                 None => {
@@ -208,8 +225,8 @@ async fn follow(
                     shown = turns.finish();
                 }
             },
-            Some(question) = questions.recv() => {
-                turns.add_question(&question.tool_name.clone(), question);
+            Some((approval_id, answer)) = answers.recv() => {
+                plane.answer(&prompt::operator().via("terminal"), approval_id, answer).await?;
             }
             () = live.tick(), if !turns.is_open() && !printer.is_in_line() => {
                 live.draw(output);
@@ -253,7 +270,7 @@ async fn follow(
 }
 
 /// Prints an event; what was changed for the terminal is summed up at the end.
-fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
+pub(crate) fn print(event: &AgentEvent, printer: &mut EventPrinter, output: &mut Output) {
     if !matches!(event.kind, AgentEventKind::Adapted { .. }) {
         printer.print(&event.kind, output);
     }
@@ -303,6 +320,28 @@ async fn conclude(
         .receipt_path(receipt.meta.run_id)
         .display()
         .to_string();
+    let run = match has_stage(receipt) {
+        // Not `last`: a later run, or a replay of an older one, would make it another run.
+        true => short_run_id(plane.store().await?, receipt.meta.run_id).await?,
+        false => String::new(),
+    };
+    tell_end(receipt, path, &run, args, output)
+}
+
+/// Whether changes of the run wait for a decision.
+fn has_stage(receipt: &Receipt) -> bool {
+    let mut artifacts = receipt.artifacts.iter();
+    artifacts.any(|artifact| artifact.kind == "stage")
+}
+
+/// Prints the end of a run; `path` is where its receipt is, and `run` how commands name the run.
+pub(crate) fn tell_end(
+    receipt: &Receipt,
+    path: String,
+    run: &str,
+    args: &RunArgs,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     if let Some(copy) = &args.out {
         write_copy(copy, receipt)?;
     }
@@ -330,13 +369,7 @@ async fn conclude(
             output.field("adapted", &adapted(receipt));
         }
         output.field("receipt", &path);
-        if receipt
-            .artifacts
-            .iter()
-            .any(|artifact| artifact.kind == "stage")
-        {
-            // Not `last`: a later run, or a replay of an older one, would make it another run.
-            let run = short_run_id(plane.store().await?, receipt.meta.run_id).await?;
+        if has_stage(receipt) {
             output.field("next", &format!("abp apply {run}, or abp discard {run}"));
         }
     }

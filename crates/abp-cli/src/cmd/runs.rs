@@ -84,9 +84,9 @@ fn list(runs: &[RunRecord], output: &mut Output) -> Result<ExitStatus, AbpError>
         return Ok(ExitStatus::Success);
     }
     for run in runs {
-        let outcome = run.outcome.as_deref().unwrap_or("running");
+        let state = run.state.as_str();
         output.line(&format!(
-            "{}  {}  {outcome:<9}  {}  {DIM}{}{DIM:#}",
+            "{}  {}  {state:<9}  {}  {DIM}{}{DIM:#}",
             run.run_id,
             run.accepted_at,
             one_line(&run.backend),
@@ -102,6 +102,8 @@ fn to_json(run: &RunRecord) -> Value {
         "accepted_at": run.accepted_at,
         "ended_at": run.ended_at,
         "outcome": run.outcome,
+        "state": run.state,
+        "attempt": run.attempt,
         "backend": run.backend,
         "task": task(run),
     })
@@ -171,7 +173,7 @@ async fn show(
                 &runtime.receipt_path(run.run_id).display().to_string(),
             );
         }
-        None => output.field("outcome", "running"),
+        None => output.field("outcome", run.state.as_str()),
     }
     Ok(ExitStatus::Success)
 }

@@ -1,8 +1,10 @@
 //! `abp serve`: the gateway, until it is told to stop.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use abp_control::{ControlPlane, operator_key, operator_key_file};
+use abp_config::Loaded;
+use abp_control::{ControlPlane, WorkerLimits, operator_key, operator_key_file};
 use abp_daemon::Daemon;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::key_hash;
@@ -16,15 +18,18 @@ use crate::gateway::reachable;
 use crate::output::{DIM, Output, STRONG};
 use crate::session::{Session, block_on};
 
+/// How long runs may go on after the server was told to stop.
+const DRAIN: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(
     args: &ServeArgs,
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     harden();
-    let plane = Session::open(global, &[], output)?.plane;
+    let Session { loaded, plane } = Session::open(global, &[], output)?;
     block_on(async {
-        let served = serve(args, &plane, output).await;
+        let served = serve(args, &plane, &loaded, output).await;
         // Also where it failed: a store that was not closed counts as a crash.
         plane.close().await;
         served
@@ -34,6 +39,7 @@ pub(crate) fn run(
 async fn serve(
     args: &ServeArgs,
     plane: &ControlPlane,
+    loaded: &Loaded,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let config = plane.config();
@@ -47,12 +53,14 @@ async fn serve(
     gateway.reload_keys(Some(operator)).await?;
     let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
     let secure = options.tls.is_some();
-    let daemon = Daemon::new(plane, &gateway)?;
+    let daemon = Daemon::new(plane, &gateway, Some(loaded))?;
     let server = Server::bind(gateway, daemon.routes(), options).await?;
     let address = server
         .local_addr()
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let shutdown = stop_signal()?;
+    daemon.start().await?;
+    let workers = plane.start_workers(WorkerLimits::default()).await?;
     let started = Started {
         address,
         secure,
@@ -61,7 +69,15 @@ async fn serve(
         upstreams: &upstreams,
     };
     started.tell(output)?;
-    server.run(operator, shutdown, daemon.close()).await;
+    let close = async {
+        let left = plane.drain(DRAIN).await;
+        if left > 0 {
+            tracing::warn!(target: "abp.daemon", left, "runs did not end in time");
+        }
+        workers.ended().await;
+        daemon.close().await;
+    };
+    server.run(operator, shutdown, close).await;
     Ok(ExitStatus::Success)
 }
 

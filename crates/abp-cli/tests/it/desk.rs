@@ -87,6 +87,7 @@ impl Desk {
             .env_remove("ABP_HOME")
             .env_remove("ABP_CONFIG")
             .env_remove("ABP_LISTEN")
+            .env_remove("ABP_REMOTE")
             .env("HOME", self.home.path())
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("XDG_STATE_HOME")

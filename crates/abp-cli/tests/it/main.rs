@@ -35,7 +35,11 @@ mod present;
 #[cfg(test)]
 mod questions;
 #[cfg(test)]
+mod queue;
+#[cfg(test)]
 mod reading;
+#[cfg(test)]
+mod remote;
 #[cfg(test)]
 mod run_mcp;
 #[cfg(test)]

@@ -225,3 +225,46 @@ fn a6_a13_a15_b13_what_a_server_shows_of_itself() {
     let forged = log.lines().find(|line| line.starts_with("forged"));
     assert_eq!(forged, None, "{log}");
 }
+
+/// The lines of the page about the HTTP interface, as they are written there.
+#[test]
+fn the_lines_of_the_http_page_submit_follow_prove_and_decide() {
+    for tool in ["curl", "jq"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return abp_testkit::skip("the curl session", &format!("{tool} is not installed"));
+        }
+    }
+    let page = include_str!("../../../../docs/control_plane_http.md");
+    let mut blocks = page
+        .split("```sh\n")
+        .filter_map(|rest| rest.split("```").next());
+    let session = blocks.find(|block| block.contains("v1/runs")).unwrap();
+    let desk = Desk::new();
+    let served = Served::start(&desk, &[]);
+    let script = session.replace("http://127.0.0.1:8088", &served.base);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_abp"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", program.parent().unwrap().display());
+    let ran = Command::new("bash")
+        .args(["-c", &format!("set -e\n{script}")])
+        .current_dir(desk.path(""))
+        .env("HOME", desk.home())
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success(),
+        "{told}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    for part in [
+        "event: end",
+        r#""state":"complete""#,
+        "+++ b/abp-hello.md",
+        r#""verdict":"proven""#,
+        r#""is_changed":true"#,
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}

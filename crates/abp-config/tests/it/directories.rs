@@ -241,6 +241,10 @@ hosts_dir = "P"
 [server]
 tls_cert = "P"
 tls_key = "P"
+roots = ["P"]
+[webhooks.w]
+url = "https://h"
+secret_file = "P"
 [upstreams.u]
 dialect = "openai"
 base_url = "https://h"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use abp_core::{Receipt, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{Change, ClientHandle, Method};
-use abp_runtime::{RunHandle, Submitted};
+use abp_runtime::{RunHandle, StartedRun};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
@@ -45,9 +45,9 @@ impl AbpServer {
                 .as_bool()
                 .ok_or_else(|| invalid("wait is no boolean"))?,
         };
-        let handle = match self.plane.submit(submission).await? {
-            Submitted::Started(handle) => handle,
-            Submitted::Existing(run_id) => {
+        let handle = match self.plane.run_here(&self.principal(), submission).await? {
+            StartedRun::Started(handle) => handle,
+            StartedRun::Existing(run_id) => {
                 let message = format!("run {run_id} was started by this request before");
                 return Err(AbpError::new(ErrorCode::Internal, message));
             }
@@ -120,7 +120,7 @@ impl AbpServer {
                 let uri = format!("abp://runs/{run_id}/{what}");
                 drop(changes.send(Change::Resource { uri }));
             };
-            while events.next().await.is_some() {
+            while let Ok(Some(_)) = events.next().await {
                 sender.send_modify(|progress| progress.events += 1);
                 changed("events");
             }

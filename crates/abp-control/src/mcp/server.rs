@@ -13,7 +13,7 @@ use abp_mcp::{
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
-use crate::ControlPlane;
+use crate::{ControlPlane, Principal};
 
 /// How a model uses it best.
 pub const ABP_INSTRUCTIONS: &str = "Runs agents on tasks. abp_run starts one and returns its id; \
@@ -53,6 +53,11 @@ impl AbpServer {
             roots: roots.collect::<Result<_, _>>()?,
             changes: broadcast::channel(CHANGES).0,
         }))
+    }
+
+    /// The identity of the clients: this server is the operator's, and so are its runs.
+    pub(super) fn principal(&self) -> Principal {
+        Principal::local("mcp client").via("mcp")
     }
 
     /// Cancels the runs that still go on and waits for their ends.

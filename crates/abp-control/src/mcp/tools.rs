@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
 use crate::find::{RunScope, find_run};
+use crate::{CancelOutcome, CancelRequest};
 
 /// What clients are told of the tools.
 const TOOLS: &str = include_str!("tools.json");
@@ -63,12 +64,10 @@ impl AbpServer {
     async fn cancel(&self, arguments: &Map<String, Value>) -> ToolResult {
         let store = self.plane.store().await?;
         let run = find_run(store, text(arguments, "run_id")?, &RunScope::All).await?;
-        let is_ours = self.plane.cancel(run.run_id);
-        if !is_ours && run.ended_at.is_none() {
-            let message = format!("run {} was not started by this server", run.run_id);
-            return Err(AbpError::new(ErrorCode::ValidationFailed, message));
-        }
-        Ok(json!({ "run_id": run.run_id, "cancelled": is_ours }))
+        let (caller, request) = (self.principal(), CancelRequest::default());
+        let cancelled = self.plane.cancel(&caller, run.run_id, request).await?;
+        let is_ending = !matches!(cancelled, CancelOutcome::AlreadyEnded(_));
+        Ok(json!({ "run_id": run.run_id, "cancelled": is_ending }))
     }
 
     async fn receipt(&self, arguments: &Map<String, Value>) -> ToolResult {

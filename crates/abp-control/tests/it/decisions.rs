@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use abp_control::{
-    ApplyOutcome, ControlPlane, DecisionProgress, DiscardOutcome, OrderDraft, RunScope, Submission,
-    apply_all, find_run, short_run_id,
+    ApplyOutcome, CancelOutcome, CancelRequest, ControlPlane, DecisionProgress, DiscardOutcome,
+    OrderDraft, RunScope, Submission, apply_all, find_run, short_run_id,
 };
 use abp_error::ErrorCode;
-use abp_runtime::{ApplyRequest, HostFiles, Submitted};
+use abp_runtime::{ApplyRequest, HostFiles, StartedRun};
 use abp_store::ChangeSetState;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::lab::{Lab, ann, read};
+use crate::lab::{Lab, ann, me, read};
 
 fn some(paths: &[&str]) -> ApplyRequest {
     ApplyRequest {
@@ -164,7 +164,9 @@ async fn a_run_that_is_over_cannot_be_cancelled() {
     let lab = Lab::new(&["a.txt"], json!({}));
     let receipt = lab.run(json!({})).await;
     let run_id = receipt.meta.run_id;
-    assert!(!lab.plane.cancel(run_id));
+    let request = CancelRequest::default();
+    let cancelled = lab.plane.cancel(&me(), run_id, request).await.unwrap();
+    assert!(matches!(cancelled, CancelOutcome::AlreadyEnded(_)));
     assert_eq!(lab.plane.receipt(run_id).await.unwrap(), receipt);
     assert!(lab.plane.receipt(Uuid::now_v7()).await.is_err());
     lab.plane.close().await;
@@ -183,10 +185,17 @@ async fn a_run_under_way_is_cancelled() {
         backend: Some("slow".to_owned()),
         ..Submission::new(draft.build(&plane).unwrap())
     };
-    let Submitted::Started(handle) = plane.submit(submission).await.unwrap() else {
+    let started = plane.run_here(&me(), submission).await.unwrap();
+    let StartedRun::Started(handle) = started else {
         panic!("a new run");
     };
-    assert!(plane.cancel(handle.run_id));
+    let request = CancelRequest {
+        reason: Some("enough".to_owned()),
+    };
+    let cancelled = plane.cancel(&me(), handle.run_id, request).await.unwrap();
+    assert!(matches!(cancelled, CancelOutcome::Requested(_)));
     let receipt = handle.receipt.await.unwrap();
+    let error = receipt.error.expect("who and why");
+    assert_eq!(error.message, "the run was cancelled by ann (cli): enough");
     assert_eq!(receipt.cancel_reason, Some(abp_core::CancelReason::User));
 }

@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use abp_control::{ControlPlane, OrderDraft, PolicyChoice, Submission};
+use abp_control::{ControlPlane, OrderDraft, PolicyChoice, Principal, Submission};
 use abp_core::Receipt;
-use abp_runtime::{Decider, Submitted};
+use abp_runtime::{Decider, StartedRun};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,11 +55,16 @@ impl Lab {
             backend: Some("writer".to_owned()),
             ..Submission::new(order)
         };
-        let Submitted::Started(handle) = self.plane.submit(submission).await.unwrap() else {
+        let started = self.plane.run_here(&me(), submission).await.unwrap();
+        let StartedRun::Started(handle) = started else {
             panic!("a new run");
         };
         handle.receipt.await.unwrap()
     }
+}
+
+pub(crate) fn me() -> Principal {
+    Principal::local("ann")
 }
 
 pub(crate) fn ann() -> Decider {

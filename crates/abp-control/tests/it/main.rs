@@ -11,4 +11,6 @@ mod lab;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tools;

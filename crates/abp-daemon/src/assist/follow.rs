@@ -50,8 +50,12 @@ impl Follower {
                     continue;
                 }
             };
-            let Some(event) = next else { break true };
-            if self.show(&event).await.is_err() {
+            let next = next.unwrap_or_else(|error| {
+                tracing::error!(target: "abp.daemon", %run_id, %error, "the run cannot be followed");
+                None
+            });
+            let Some(followed) = next else { break true };
+            if self.show(&followed.event).await.is_err() {
                 break false;
             }
         };

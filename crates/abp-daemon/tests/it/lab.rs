@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use abp_config::{Config, UpstreamConfig};
-use abp_control::ControlPlane;
+use abp_control::{ControlPlane, WorkerLimits};
 use abp_daemon::Daemon;
 use abp_dialect::Dialect;
 use abp_gateway::{Gateway, key_hash};
 use abp_gateway_http::{Server, ServerOptions};
-use abp_store::{ExchangeRecord, Store, StoreOptions};
+use abp_store::{ExchangeRecord, KeyScope, NewApiKey, Store, StoreOptions};
 use abp_testkit::FakeVendor;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -85,19 +86,26 @@ impl Lab {
             .expect("a runtime");
         let operator = key_hash(KEY.as_bytes());
         let plane = ControlPlane::open(config, &[]).expect("a control plane");
-        let (gateway, daemon, server, addr) = runtime.block_on(async {
+        let (gateway, daemon, server, addr, workers) = runtime.block_on(async {
             let gateway = plane.gateway().await.expect("a gateway");
             gateway.reload_keys(Some(operator)).await.expect("keys");
-            let daemon = Daemon::new(&plane, &gateway).expect("routes");
+            let daemon = Daemon::new(&plane, &gateway, None).expect("routes");
             let server = Server::bind(gateway.clone(), daemon.routes(), options);
             let server = server.await.expect("a server");
             let addr = server.local_addr().expect("an address");
-            (gateway, daemon, server, addr)
+            daemon.start().await.expect("webhooks");
+            let workers = plane.start_workers(WorkerLimits::default()).await;
+            (gateway, daemon, server, addr, workers.expect("workers"))
         });
         let (stop, stopped) = oneshot::channel();
         let served = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            server.run(operator, shutdown, daemon.close()).await;
+            let close = async {
+                plane.drain(Duration::from_millis(100)).await;
+                workers.ended().await;
+                daemon.close().await;
+            };
+            server.run(operator, shutdown, close).await;
             plane.close().await;
         });
         Self {
@@ -157,6 +165,97 @@ impl Lab {
              connection: close\r\n\r\n"
         );
         self.raw(raw.as_bytes())
+    }
+
+    /// Sends a request of any kind; without a key where that is empty.
+    pub(crate) fn call(
+        &self,
+        method: &str,
+        key: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Reply {
+        let key = match key {
+            "" => String::new(),
+            key => format!("authorization: Bearer {key}\r\n"),
+        };
+        let length = match (method, body.len()) {
+            ("GET" | "DELETE", 0) => String::new(),
+            (_, length) => format!("content-length: {length}\r\n"),
+        };
+        let mut raw = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{key}connection: close\r\n\
+             {headers}{length}\r\n"
+        )
+        .into_bytes();
+        raw.extend_from_slice(body);
+        self.raw(&raw)
+    }
+
+    /// Makes a key with these scopes.
+    pub(crate) fn key(&self, name: &str, scopes: &[KeyScope]) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let secret = format!("abp_{name}_{number}_secret");
+        let key = NewApiKey {
+            id: format!("key_{name}_{number}"),
+            name: name.to_owned(),
+            sha256: key_hash(secret.as_bytes()),
+            models: Vec::new(),
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            budget: None,
+            token_budget: None,
+            max_output_tokens: None,
+            max_concurrent: None,
+            max_sessions: None,
+            scopes: scopes.to_vec(),
+            expires_at: None,
+        };
+        self.block_on(async {
+            self.gateway.store().add_key(key).await.expect("a key");
+            let operator = Some(key_hash(KEY.as_bytes()));
+            self.gateway.reload_keys(operator).await.expect("keys");
+        });
+        secret
+    }
+
+    /// Submits a run and returns its id.
+    pub(crate) fn submit(&self, key: &str, body: &str) -> String {
+        let headers = "content-type: application/json\r\n";
+        let reply = self.call("POST", key, "/v1/runs", headers, body.as_bytes());
+        assert_eq!(reply.status, 202, "{}", reply.text());
+        reply.json()["run_id"].as_str().expect("a run").to_owned()
+    }
+
+    /// Waits until a run has ended.
+    pub(crate) fn wait_for_end(&self, key: &str, run: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let reply = self.call("GET", key, &format!("/v1/runs/{run}"), "", b"");
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            if reply.json()["ended_at"].is_string() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}", reply.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The files below a directory of the lab.
+    pub(crate) fn files(&self, name: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.dir.path().join(name)];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.path().is_dir() {
+                    true => dirs.push(entry.path()),
+                    false => found.push(entry.path().display().to_string()),
+                }
+            }
+        }
+        found
     }
 
     /// Sends bytes as they are and reads until the server closes.

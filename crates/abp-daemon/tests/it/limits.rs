@@ -23,6 +23,7 @@ pub(crate) fn key(id: &str) -> NewApiKey {
         max_output_tokens: None,
         max_concurrent: None,
         max_sessions: None,
+        scopes: abp_store::KeyScope::USUAL.to_vec(),
         expires_at: None,
     }
 }

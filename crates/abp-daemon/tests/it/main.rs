@@ -7,6 +7,18 @@ mod attempts;
 #[cfg(test)]
 mod budgets;
 #[cfg(test)]
+mod control_approvals;
+#[cfg(test)]
+mod control_routes;
+#[cfg(test)]
+mod control_runs;
+#[cfg(test)]
+mod control_uploads;
+#[cfg(test)]
+mod control_webhooks;
+#[cfg(test)]
+mod control_ws;
+#[cfg(test)]
 mod emulation;
 #[cfg(test)]
 mod ending;

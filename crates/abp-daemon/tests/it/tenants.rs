@@ -313,6 +313,7 @@ fn mcp_sessions_are_of_the_key_that_opens_them() {
         &lab,
         NewApiKey {
             max_sessions: Some(3),
+            scopes: abp_store::KeyScope::USUAL.to_vec(),
             ..key("narrow")
         },
     );

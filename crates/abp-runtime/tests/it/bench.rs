@@ -59,6 +59,7 @@ impl Bench {
             stages_dir: stages.path().to_owned(),
             emulation: EmulationConfig::default(),
             max_running: 32,
+            max_parked: 32,
         };
         Self {
             source,
@@ -109,8 +110,9 @@ impl Bench {
         let run_id = handle.run_id;
         let mut stream = handle.events;
         let mut events = Vec::new();
-        while let Some(event) = stream.next().await {
-            events.push(event);
+        while let Some(followed) = stream.next().await.unwrap() {
+            assert_eq!(followed.seq, events.len() as u64);
+            events.push(AgentEvent::clone(&followed.event));
         }
         let receipt = handle.receipt.await.unwrap();
         assert_eq!(receipt.meta.run_id, run_id);

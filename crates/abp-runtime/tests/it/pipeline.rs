@@ -8,10 +8,11 @@ use std::time::Duration;
 use abp_backend_core::{Backend, RunEnd};
 use abp_core::{
     AgentEventKind, CancelReason, Capability, CapabilityManifest, EnforcementLevel, Outcome,
-    PermissionOutcome,
+    PermissionOutcome, Timestamp,
 };
 use abp_error::ErrorCode;
-use abp_runtime::{ApprovalRequest, Approvals, Approver, RunOptions};
+use abp_runtime::{Approvals, Approver, RunOptions};
+use abp_store::{AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalVerdict, RunState};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Probe, said, script};
@@ -302,48 +303,84 @@ async fn approval_is_needed_and_recorded() {
 /// A question pauses the run; its answer, or the lack of one, is recorded with who and why.
 #[tokio::test]
 async fn questions_are_answered_or_time_out_to_deny() {
-    type Reply = fn(ApprovalRequest);
-    let cases: [(Reply, PermissionOutcome, &str, &str); 4] = [
+    let cases = [
         (
-            |question| question.answer(true, ann("terminal"), "looks fine"),
+            Some((ApprovalVerdict::Approved, Some("looks fine"))),
             PermissionOutcome::Approved,
             "ann",
             "looks fine",
         ),
         (
-            |question| question.answer(false, ann("terminal"), "not today"),
+            Some((ApprovalVerdict::Denied, Some("not today"))),
             PermissionOutcome::Denied,
             "ann",
             "not today",
         ),
         (
-            drop,
+            Some((ApprovalVerdict::Denied, None)),
             PermissionOutcome::Denied,
-            "default",
-            "nobody answered",
+            "ann",
+            "denied when asked",
         ),
         (
-            std::mem::forget,
+            None,
             PermissionOutcome::Denied,
             "default",
-            "nobody answered within 0.05 s",
+            "nobody answered within 0.3 s",
         ),
     ];
     for (reply, expected, who, why) in cases {
         let bench = Bench::scripted(&json!([{"do": "write", "path": "new.txt", "content": "x"}]));
-        let (sender, mut questions) = tokio::sync::mpsc::channel(1);
-        let desk = tokio::spawn(async move {
-            let question: ApprovalRequest = questions.recv().await.unwrap();
-            assert_eq!(
-                (question.tool_name.as_str(), question.target.as_deref()),
-                ("Write", Some("new.txt"))
-            );
-            reply(question);
-        });
+        let store = bench.runtime.store().await.unwrap().clone();
+        let timeout = match reply {
+            Some(_) => Duration::from_secs(30),
+            None => Duration::from_millis(300),
+        };
         let options = RunOptions {
-            approvals: Approvals::default().or_ask(sender, Duration::from_millis(50)),
+            approvals: Approvals::default().or_ask(timeout),
             ..RunOptions::default()
         };
+        let desk = tokio::spawn(async move {
+            let asked = loop {
+                let open = ApprovalFilter {
+                    open: Some(true),
+                    ..ApprovalFilter::default()
+                };
+                let asked = store.approvals(&open, 10).await.unwrap().pop();
+                match asked {
+                    Some(asked) => break asked,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            };
+            assert_eq!(
+                (asked.tool.as_str(), asked.target.as_deref()),
+                ("Write", Some("new.txt"))
+            );
+            assert_eq!(asked.rule.as_deref(), Some("require_approval_for: Write"));
+            let state = store.run_state(asked.run_id).await.unwrap();
+            assert_eq!(state, Some(RunState::AwaitingApproval));
+            let Some((verdict, reason)) = reply else {
+                return;
+            };
+            let answer = ApprovalAnswer {
+                verdict,
+                at: Timestamp::from_unix_millis(1),
+                by: "ann".to_owned(),
+                via: "terminal".to_owned(),
+                reason: reason.map(str::to_owned),
+            };
+            let first = store.answer_approval(asked.id, answer.clone()).await;
+            assert!(matches!(first.unwrap(), AnswerOutcome::Recorded(_)));
+            let late = ApprovalAnswer {
+                by: "bob".to_owned(),
+                ..answer
+            };
+            let late = store.answer_approval(asked.id, late).await.unwrap();
+            let AnswerOutcome::AlreadyAnswered(record) = late else {
+                panic!("the first answer counts");
+            };
+            assert_eq!(record.answer.unwrap().by, "ann");
+        });
         let order = bench.order(json!({"policy": {"require_approval_for": ["Write"]}}));
         let (receipt, events) = bench.run_with(order, options).await;
         desk.await.unwrap();

@@ -234,10 +234,10 @@ impl Batch<'_> {
 
     /// The change set of a run, where it may be decided now.
     async fn decidable(&mut self, run_id: Uuid) -> Result<Standing, Blocked> {
-        let token = self.by.token;
+        let (token, fence) = (self.by.token, self.fence);
         let run = match self.slot(run_id) {
             None => return Err(StoreError::UnknownRun(run_id).into()),
-            Some(slot) if !slot.ended && slot.owner != token => {
+            Some(slot) if !slot.ended && (slot.owner != token || slot.is_fenced(run_id, fence)) => {
                 return Err(StoreError::NotOwner(run_id).into());
             }
             Some(slot) => slot.id,

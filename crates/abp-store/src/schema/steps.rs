@@ -186,4 +186,65 @@ pub(super) const STEPS: &[&str] = &[
     ALTER TABLE api_keys ADD COLUMN max_concurrent INTEGER;
     ALTER TABLE api_keys ADD COLUMN max_sessions INTEGER;
 ",
+    // Runs of older releases that have not ended are running: the process that has them, or recovery, ends
+    // them. Their lease has no end, so only the end of that process makes them interrupted.
+    "
+    ALTER TABLE runs ADD COLUMN state TEXT NOT NULL DEFAULT 'running' CHECK (state IN
+        ('queued', 'running', 'awaiting_approval', 'complete', 'partial', 'failed', 'cancelled'));
+    ALTER TABLE runs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE runs ADD COLUMN lease_until INTEGER;
+    ALTER TABLE runs ADD COLUMN pinned_to TEXT;
+    ALTER TABLE runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE runs ADD COLUMN max_attempts INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE runs ADD COLUMN notify TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE runs ADD COLUMN cancel_at INTEGER;
+    ALTER TABLE runs ADD COLUMN cancel_by TEXT;
+    ALTER TABLE runs ADD COLUMN cancel_via TEXT;
+    ALTER TABLE runs ADD COLUMN cancel_reason TEXT;
+    UPDATE runs SET state = CASE
+        WHEN outcome IN ('complete', 'partial', 'failed', 'cancelled') THEN outcome
+        ELSE 'failed' END
+    WHERE ended_at IS NOT NULL;
+    CREATE INDEX queued_runs ON runs (id) WHERE state = 'queued';
+    CREATE INDEX active_runs ON runs (principal) WHERE state = 'running';
+    CREATE INDEX runs_by_principal ON runs (principal, id) WHERE principal IS NOT NULL;
+    CREATE TABLE submissions (
+        run INTEGER PRIMARY KEY REFERENCES runs (id),
+        sealed BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE approvals (
+        seq INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        run INTEGER NOT NULL REFERENCES runs (id),
+        epoch INTEGER NOT NULL,
+        rule TEXT,
+        tool TEXT NOT NULL,
+        target TEXT,
+        reason TEXT NOT NULL,
+        asked_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        verdict TEXT CHECK (verdict IN ('approved', 'denied', 'expired', 'withdrawn')),
+        answered_at INTEGER,
+        answered_by TEXT,
+        answered_via TEXT,
+        answer_reason TEXT,
+        used_epoch INTEGER
+    ) STRICT;
+    CREATE INDEX approvals_by_run ON approvals (run, seq);
+    CREATE INDEX open_approvals ON approvals (seq) WHERE verdict IS NULL;
+    CREATE TABLE outbox (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES runs (id),
+        destination TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        body TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        due_at INTEGER NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        claimed_by TEXT,
+        claimed_until INTEGER
+    ) STRICT;
+    CREATE INDEX outbox_by_due ON outbox (due_at, id);
+    ALTER TABLE api_keys ADD COLUMN scopes TEXT NOT NULL DEFAULT '[\"models\",\"assist\"]';
+",
 ];

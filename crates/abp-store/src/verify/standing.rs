@@ -64,7 +64,7 @@ impl StoreReader {
 
     async fn standings_after(&self, run: i64) -> Result<Vec<StandingRow>, sqlx::Error> {
         let rows = sqlx::query(
-            "SELECT change_sets.run, runs.run_id, sha256, state, state_at, state_by,
+            "SELECT change_sets.run, runs.run_id, sha256, change_sets.state, state_at, state_by,
                 (SELECT document FROM decisions WHERE decisions.run = change_sets.run
                     ORDER BY log_seq DESC LIMIT 1),
                 applications.begun_at, applications.decided_by, runs.ended_at

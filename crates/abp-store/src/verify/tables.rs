@@ -17,11 +17,20 @@ use crate::log::number;
 const QUICK_CHECK: &str = "PRAGMA quick_check(20)";
 
 /// Each finds rows of one kind: the columns are the run, and what is wrong with it.
-const RUN_CHECKS: [(RunPart, &str); 4] = [
+const RUN_CHECKS: [(RunPart, &str); 5] = [
     (
         RunPart::Outcome,
         "SELECT run_id, 'it is ' || outcome || ', and the run has no end'
         FROM runs WHERE ended_at IS NULL AND outcome IS NOT NULL LIMIT 20",
+    ),
+    (
+        RunPart::Outcome,
+        "SELECT run_id, 'its state is ' || state || ', its outcome ' || coalesce(outcome, 'none')
+        FROM runs
+        WHERE CASE WHEN ended_at IS NULL
+            THEN state NOT IN ('queued', 'running', 'awaiting_approval')
+            ELSE state IS NOT outcome END
+        LIMIT 20",
     ),
     (
         RunPart::Events,
@@ -32,9 +41,9 @@ const RUN_CHECKS: [(RunPart, &str); 4] = [
     ),
     (
         RunPart::ChangeSet,
-        "SELECT run_id, 'its state is ' || state || ', logged is ' || coalesce(logged, 'no decision')
+        "SELECT run_id, 'its state is ' || decided || ', logged is ' || coalesce(logged, 'no decision')
         FROM (
-            SELECT run, state, (
+            SELECT run, state AS decided, (
                 SELECT kind FROM decisions
                 WHERE decisions.run = change_sets.run
                     AND kind IN ('applied', 'discarded', 'expired')
@@ -43,14 +52,14 @@ const RUN_CHECKS: [(RunPart, &str); 4] = [
             FROM change_sets
         ) JOIN runs ON runs.id = run
         WHERE coalesce(logged, '') !=
-            CASE WHEN state IN ('proposed', 'applying', 'conflict') THEN '' ELSE state END
+            CASE WHEN decided IN ('proposed', 'applying', 'conflict') THEN '' ELSE decided END
         LIMIT 20",
     ),
     (
         RunPart::ChangeSet,
         "SELECT run_id, 'its document is missing'
         FROM change_sets JOIN runs ON runs.id = change_sets.run
-        WHERE state IN ('proposed', 'applying', 'conflict') AND NOT EXISTS (
+        WHERE change_sets.state IN ('proposed', 'applying', 'conflict') AND NOT EXISTS (
             SELECT 1 FROM run_blobs
             WHERE run_blobs.run = change_sets.run AND run_blobs.sha256 = change_sets.sha256
         ) LIMIT 20",

@@ -37,7 +37,10 @@ async fn f2_what_was_acknowledged_survives_a_kill() {
             found >= acked,
             "round {round}: {acked} acknowledged, {found} found"
         );
-        assert!(store.adopt(run).await.expect("a run"), "round {round}");
+        assert!(
+            store.take_over(run).await.expect("a run").is_some(),
+            "round {round}"
+        );
         append(&store, run, found).await.expect("continues");
         finish(&store, run).await.expect("ends");
         store.close().await;
@@ -130,7 +133,13 @@ async fn e13_a_kill_at_any_sync_leaves_at_most_one_receipt() {
         }
         for left in store.unfinished().await.expect("readable") {
             assert!(!left.owner_alive, "sync {sync}");
-            assert!(store.adopt(left.run.run_id).await.expect("a run"));
+            assert!(
+                store
+                    .take_over(left.run.run_id)
+                    .await
+                    .expect("a run")
+                    .is_some()
+            );
             finish(&store, left.run.run_id).await.expect("ends");
         }
         assert_sound(&store).await;
@@ -192,7 +201,10 @@ async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
     answered.expect("nobody waits for ever");
 
     let next = open(dir.path()).await;
-    assert!(next.adopt(run).await.expect("a run"), "its owner is gone");
+    assert!(
+        next.take_over(run).await.expect("a run").is_some(),
+        "its owner is gone"
+    );
     assert_eq!(count_events(&next, run).await, 1);
     finish(&next, run).await.expect("ends");
     assert_eq!(next.exchange_crashes().await.expect("readable"), 1);
@@ -244,8 +256,8 @@ async fn one_process_recovers_what_a_dead_one_left() {
         .collect();
     assert_eq!(seen, [(run, false, true), (own, true, true)]);
     for store in &stores {
-        assert!(!store.adopt(run).await.expect("a run"));
-        assert!(!store.adopt(own).await.expect("a run"));
+        assert!(store.take_over(run).await.expect("a run").is_none());
+        assert!(store.take_over(own).await.expect("a run").is_none());
     }
     let acked = acked(&peer.kill());
     let left = stores[1].unfinished().await.expect("readable");
@@ -254,7 +266,7 @@ async fn one_process_recovers_what_a_dead_one_left() {
     for store in &stores {
         let store = store.clone();
         racing.push(tokio::spawn(async move {
-            store.adopt(run).await.expect("a run")
+            store.take_over(run).await.expect("a run").is_some()
         }));
     }
     let mut winners = Vec::new();

@@ -29,6 +29,7 @@ fn as_record(key: NewApiKey, found: &ApiKeyRecord) -> ApiKeyRecord {
         max_output_tokens: key.max_output_tokens,
         max_concurrent: key.max_concurrent,
         max_sessions: key.max_sessions,
+        scopes: key.scopes.clone(),
         created_at: found.created_at,
         expires_at: key.expires_at,
         revoked_at: found.revoked_at,
@@ -47,6 +48,7 @@ async fn keys_are_kept_and_revoked() {
         max_output_tokens: Some(3_000),
         max_concurrent: Some(7),
         max_sessions: Some(6),
+        scopes: vec![abp_store::KeyScope::RunsRead, abp_store::KeyScope::Admin],
         expires_at: Some(Timestamp::from_unix_millis(4_000)),
         ..new_key("k_full", Some(5_000))
     };
@@ -443,7 +445,15 @@ async fn f9_a_store_of_the_second_version_is_taken_over() {
         DROP TABLE answers; DROP TABLE reasoning; DROP TABLE ledgers;
         DROP TABLE exchange_segments; DROP TABLE exchange_writers;
         DROP TABLE decisions; DROP TABLE applications; DROP TABLE change_sets; DROP TABLE run_blobs;
-        DROP INDEX runs_by_start; DROP INDEX runs_by_project;
+        DROP TABLE submissions; DROP TABLE approvals; DROP TABLE outbox;
+        DROP INDEX runs_by_start; DROP INDEX runs_by_project; DROP INDEX runs_by_principal;
+        DROP INDEX queued_runs; DROP INDEX active_runs;
+        ALTER TABLE runs DROP COLUMN state; ALTER TABLE runs DROP COLUMN epoch;
+        ALTER TABLE runs DROP COLUMN lease_until; ALTER TABLE runs DROP COLUMN pinned_to;
+        ALTER TABLE runs DROP COLUMN attempt; ALTER TABLE runs DROP COLUMN max_attempts;
+        ALTER TABLE runs DROP COLUMN notify; ALTER TABLE runs DROP COLUMN cancel_at;
+        ALTER TABLE runs DROP COLUMN cancel_by; ALTER TABLE runs DROP COLUMN cancel_via;
+        ALTER TABLE runs DROP COLUMN cancel_reason;
         ALTER TABLE runs DROP COLUMN log_seq; ALTER TABLE runs DROP COLUMN project_path;
         ALTER TABLE runs DROP COLUMN project_inode; ALTER TABLE runs DROP COLUMN project_born;
         ALTER TABLE runs DROP COLUMN principal; ALTER TABLE runs DROP COLUMN backend_asked;

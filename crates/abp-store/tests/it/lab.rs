@@ -113,6 +113,7 @@ pub(crate) fn new_key(id: &str, budget: Option<u64>) -> NewApiKey {
         max_output_tokens: None,
         max_concurrent: None,
         max_sessions: None,
+        scopes: abp_store::KeyScope::USUAL.to_vec(),
         expires_at: None,
     }
 }

@@ -92,7 +92,10 @@ async fn play(acts: Vec<(usize, usize, Act)>) {
             // Both writers live, so there is nothing to take over from them.
             Act::Adopt => {
                 let orphan = known && !model.over && model.owner == Some(usize::MAX);
-                assert_eq!(store.adopt(id).await.ok(), known.then_some(orphan));
+                assert_eq!(
+                    store.take_over(id).await.ok().map(|taken| taken.is_some()),
+                    known.then_some(orphan)
+                );
                 if orphan {
                     model.owner = Some(writer);
                 }

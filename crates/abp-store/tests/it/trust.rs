@@ -53,7 +53,10 @@ async fn e18_an_unusable_key_is_refused() {
         fs::write(&keys[0], original).expect("restored");
         permit(&keys[0], 0o600);
         let store = open(dir.path()).await;
-        assert!(store.adopt(run).await.expect("a run"), "{name}");
+        assert!(
+            store.take_over(run).await.expect("a run").is_some(),
+            "{name}"
+        );
         finish(&store, run).await.expect("goes on");
         store.close().await;
     }

@@ -75,8 +75,10 @@ impl Client {
             AgentEventKind::RunStarted { .. } | AgentEventKind::Warning { .. } => {
                 self.words(&event.kind)
             }
-            // The agent turned to something else: what it said before is whole.
-            AgentEventKind::ToolCall { .. } | AgentEventKind::PermissionRequested { .. } => {
+            // The agent turned to something else, or begins anew: what it said before is whole.
+            AgentEventKind::ToolCall { .. }
+            | AgentEventKind::PermissionRequested { .. }
+            | AgentEventKind::RunResumed { .. } => {
                 self.end_passage();
                 Passes::AsItIs
             }

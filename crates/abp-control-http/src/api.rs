@@ -1,0 +1,34 @@
+//! The documents of the control plane's HTTP interface.
+//!
+//! Both sides use them: the server's rows name them as the types of bodies and answers, and a remote
+//! command line reads and writes them. Documents that a server sends may grow; readers ignore members they
+//! do not know.
+
+mod approvals;
+mod events;
+mod info;
+mod keys;
+mod log;
+mod runs;
+mod workspaces;
+
+pub use approvals::{AnswerRequest, ApprovalPage, ApprovalView, ApprovalsQuery};
+pub use events::{ClientView, EventItem, EventPage, EventsQuery, SocketCommand, SocketMessage};
+pub use info::{
+    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, ValidateRequest,
+    ValidationFinding, ValidationReport,
+};
+pub use keys::{
+    CreateKeyRequest, CreatedKey, ExchangePage, ExchangeView, KeyPage, KeyView, PageQuery,
+    RevokedKey, UsageReport, UsageView,
+};
+pub use log::{
+    CheckpointView, ConsistencyProof, ConsistencyQuery, InclusionProof, ProofQuery, ReceiptItem,
+    ReceiptPage, ReceiptsQuery, VerifyReport,
+};
+pub use runs::{
+    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
+    RunPage, RunStateView, RunView, RunsQuery, SubmitOptions, SubmitQuery, SubmitRequest,
+    SubmittedRun, WorkspaceSource,
+};
+pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};

@@ -1,0 +1,249 @@
+//! Runs: listing, looking, cancelling, deciding, deleting.
+
+use std::path::PathBuf;
+
+use abp_control::{
+    ApplyOutcome, CancelOutcome, CancelRequest, DecisionProgress, DiscardOutcome, ProposedChanges,
+};
+use abp_error::ErrorCode;
+use abp_gateway::Refusal;
+use abp_gateway_http::HttpReply;
+use abp_runtime::{ApplyRequest, Decider, HostFiles};
+use abp_store::{KeyScope, RunFilter, RunRecord};
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::api::{
+    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
+    RunPage, RunView, RunsQuery,
+};
+use crate::call::{Call, json_reply, media};
+use crate::caller::Caller;
+use crate::keys::wrong_cursor;
+use crate::query::NoQuery;
+use crate::table::{RequestDoc, RouteRow, schema_of, text_schema};
+
+/// How many runs a page has where nothing is said.
+const PAGE: u32 = 50;
+
+pub(crate) fn rows() -> Vec<RouteRow> {
+    vec![
+        RouteRow::get(
+            "/runs",
+            KeyScope::RunsRead,
+            "list_runs",
+            "Lists runs, newest first.",
+            list,
+        ),
+        RouteRow::get(
+            "/runs/{run_id}",
+            KeyScope::RunsRead,
+            "get_run",
+            "Returns a run and its state.",
+            get,
+        ),
+        RouteRow::post(
+            "/runs/{run_id}/cancel",
+            KeyScope::RunsWrite,
+            "cancel_run",
+            "Asks a run to end. A run that has ended, or was asked before, stays as it is.",
+            cancel,
+        ),
+        RouteRow::raw(
+            Method::GET,
+            "/runs/{run_id}/diff",
+            KeyScope::RunsRead,
+            "get_run_diff",
+            "Returns the undecided changes of a run; as a patch where text/x-diff is accepted.",
+            diff,
+        )
+        .answers_json::<ChangesView>(StatusCode::OK, "the changes")
+        .answers(StatusCode::OK, "the changes", "text/x-diff", text_schema),
+        RouteRow::post(
+            "/runs/{run_id}/apply",
+            KeyScope::Apply,
+            "apply_run",
+            "Applies undecided changes of a run to its source on the server, all of them or none.",
+            apply,
+        ),
+        RouteRow::raw(
+            Method::POST,
+            "/runs/{run_id}/discard",
+            KeyScope::Apply,
+            "discard_run",
+            "Throws the undecided changes of a run away.",
+            discard,
+        )
+        .takes(RequestDoc::Json(schema_of::<NoQuery>))
+        .answers_json::<DiscardReport>(StatusCode::OK, "the end of the changes"),
+    ]
+}
+
+/// A run as the interface shows it.
+pub(crate) fn view(run: &RunRecord) -> RunView {
+    let order: Option<Value> = serde_json::from_str(&run.order_json).ok();
+    let task = order.as_ref().and_then(|order| order.get("task")?.as_str());
+    RunView {
+        run_id: run.run_id,
+        state: run.state.into(),
+        backend: run.backend.clone(),
+        backend_asked: run.backend_asked.clone(),
+        task: task.unwrap_or_default().to_owned(),
+        principal: run.principal.clone(),
+        accepted_at: run.accepted_at,
+        ended_at: run.ended_at,
+        attempt: run.attempt,
+        is_cancelling: run.cancel.is_some() && !run.state.is_final(),
+    }
+}
+
+async fn list(call: Call, query: RunsQuery) -> Result<RunPage, Refusal> {
+    let caller = &call.caller;
+    if let Some(asked) = &query.principal
+        && !caller.owns(asked)
+    {
+        let message = "runs of other principals need the scope admin";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, message).at("principal"));
+    }
+    // A cursor is the last run of a page: one that the caller cannot see is none of its cursors.
+    let before = match &query.cursor {
+        None => None,
+        Some(text) => {
+            let id: Uuid = text.parse().map_err(|_| wrong_cursor())?;
+            let run = call.face.run_of(caller, id).await;
+            Some(run.map_err(|_| wrong_cursor())?.number)
+        }
+    };
+    let filter = RunFilter {
+        ended: query.ended,
+        backend: query.backend,
+        state: query.state.map(Into::into),
+        principal: query.principal,
+        before,
+        ..RunFilter::default()
+    };
+    let limit = query.limit.unwrap_or(PAGE);
+    let page = call.face.plane().runs(caller.principal(), &filter, limit);
+    let page = page.await?;
+    let next = page
+        .next
+        .and(page.runs.last())
+        .map(|run| run.run_id.to_string());
+    Ok(RunPage {
+        runs: page.runs.iter().map(view).collect(),
+        next,
+    })
+}
+
+async fn get(call: Call, _: NoQuery) -> Result<RunView, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    Ok(view(&run))
+}
+
+async fn cancel(call: Call, request: CancelRequestBody) -> Result<RunView, Refusal> {
+    let run_id = call.run_id()?;
+    call.face.run_of(&call.caller, run_id).await?;
+    let request = CancelRequest {
+        reason: request.reason,
+    };
+    let plane = call.face.plane();
+    let outcome = plane
+        .cancel(call.caller.principal(), run_id, request)
+        .await?;
+    let (CancelOutcome::Requested(run)
+    | CancelOutcome::AlreadyRequested(run)
+    | CancelOutcome::AlreadyEnded(run)) = outcome;
+    Ok(view(&run))
+}
+
+async fn diff(call: Call) -> Result<HttpReply, Refusal> {
+    call.query::<NoQuery>()?;
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    if !run.state.is_final() {
+        return Err(crate::receipts::not_ended(run.run_id));
+    }
+    let changes = call.face.plane().changes(run.run_id).await?;
+    if call.accept().contains("text/x-diff") {
+        let headers = media("text/x-diff; charset=utf-8");
+        let body = Bytes::from(changes.diff);
+        return Ok(HttpReply::whole(StatusCode::OK, headers, body));
+    }
+    json_reply(StatusCode::OK, &changes_view(run.run_id, changes))
+}
+
+fn changes_view(run_id: Uuid, changes: ProposedChanges) -> ChangesView {
+    let progress = match changes.progress {
+        DecisionProgress::Unchanged => ChangeProgress::Unchanged,
+        DecisionProgress::Undecided => ChangeProgress::Undecided,
+        DecisionProgress::Decided { state, by, at } => ChangeProgress::Decided {
+            decision: state.as_str().to_owned(),
+            by,
+            at,
+        },
+    };
+    let host_files = changes.host_files.into_iter();
+    ChangesView {
+        run_id,
+        progress,
+        diff: changes.diff,
+        status: changes.status,
+        paths: changes.paths,
+        applied: changes.applied,
+        host_files: host_files
+            .map(|(path, _)| path.display().to_string())
+            .collect(),
+    }
+}
+
+/// The caller, as the log names whoever decided.
+fn decider(caller: &Caller) -> Decider {
+    Decider {
+        by: caller.principal().name().to_owned(),
+        via: caller.principal().way().to_owned(),
+    }
+}
+
+async fn apply(call: Call, body: ApplyRequestBody) -> Result<ApplyReport, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    let request = ApplyRequest {
+        decider: decider(&call.caller),
+        paths: body.paths.iter().map(PathBuf::from).collect(),
+        host_files: match body.agree_to_host_files {
+            true => HostFiles::Write,
+            false => HostFiles::Refuse,
+        },
+    };
+    let outcome = call.face.plane().apply(run.run_id, &request).await?;
+    Ok(match outcome {
+        ApplyOutcome::Applied(applied) => ApplyReport {
+            run_id: run.run_id,
+            is_changed: true,
+            paths: applied
+                .paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            remaining: applied.remaining,
+        },
+        ApplyOutcome::AlreadyApplied { .. } | ApplyOutcome::Nothing => ApplyReport {
+            run_id: run.run_id,
+            is_changed: false,
+            paths: Vec::new(),
+            remaining: 0,
+        },
+    })
+}
+
+async fn discard(call: Call) -> Result<HttpReply, Refusal> {
+    call.query::<NoQuery>()?;
+    call.body::<NoQuery>()?;
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    let outcome = call.face.plane().discard(run.run_id, decider(&call.caller));
+    let report = DiscardReport {
+        run_id: run.run_id,
+        is_changed: outcome.await? == DiscardOutcome::Discarded,
+    };
+    json_reply(StatusCode::OK, &report)
+}

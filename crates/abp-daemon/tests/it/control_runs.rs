@@ -1,0 +1,300 @@
+//! Runs over HTTP: submitted, followed, taken up again, decided and proven.
+
+use abp_receipt::{Hash, SignedCheckpoint, verify_consistency, verify_inclusion};
+use abp_store::KeyScope;
+use serde_json::{Value, json};
+
+use crate::lab::{KEY, Lab, Reply};
+
+const JSON: &str = "content-type: application/json\r\n";
+
+fn get(lab: &Lab, path: &str) -> Value {
+    let reply = lab.call("GET", KEY, path, "", b"");
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    reply.json()
+}
+
+/// The numbers and the last name of a stream of server-sent events.
+fn sse(reply: &Reply) -> (Vec<u64>, Option<String>) {
+    let text = reply.text();
+    let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+    let names = text.lines().filter_map(|line| line.strip_prefix("event: "));
+    (
+        ids.map(|id| id.parse().expect("a number")).collect(),
+        names.last().map(str::to_owned),
+    )
+}
+
+#[test]
+fn a_program_submits_goes_away_and_finds_everything_later() {
+    let lab = Lab::start(&[]);
+    let reply = lab.call("POST", KEY, "/v1/runs", JSON, br#"{"task":"say hello"}"#);
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    let run = reply.json()["run_id"].as_str().expect("a run").to_owned();
+    assert_eq!(
+        reply.header("location"),
+        Some(format!("/v1/runs/{run}").as_str())
+    );
+    lab.wait_for_end(KEY, &run);
+    let view = get(&lab, &format!("/v1/runs/{run}"));
+    assert_eq!(
+        (&view["state"], &view["task"]),
+        (&json!("complete"), &json!("say hello"))
+    );
+
+    let page = get(&lab, &format!("/v1/runs/{run}/events"));
+    let seqs = |page: &Value| -> Vec<u64> {
+        let events = page["events"].as_array().expect("events").iter();
+        events
+            .map(|event| event["seq"].as_u64().expect("a number"))
+            .collect()
+    };
+    let all = seqs(&page);
+    assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(page["is_end"], true);
+    // Page by page is the same.
+    let mut paged = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = get(&lab, &format!("/v1/runs/{run}/events?limit=2{after}"));
+        paged.extend(seqs(&page));
+        if page["is_end"] == true {
+            break;
+        }
+        after = format!("&after_seq={}", page["next_after_seq"]);
+    }
+    assert_eq!(paged, all);
+
+    let receipt = get(&lab, &format!("/v1/runs/{run}/receipt"));
+    assert_eq!(receipt["outcome"], "complete");
+    assert_eq!(get(&lab, &format!("/v1/receipts/{run}")), receipt);
+    let listed = get(&lab, "/v1/receipts");
+    assert_eq!(listed["receipts"][0]["run_id"], run.as_str());
+}
+
+/// F4: a stream is taken up after any event, without a gap and without a repetition, and numbers that
+/// nobody was given do no harm.
+#[test]
+fn f4_a_stream_is_resumed_at_any_event() {
+    let lab = Lab::start(&[]);
+    let run = lab.submit(KEY, r#"{"task":"say hello"}"#);
+    let path = format!("/v1/runs/{run}/events");
+    let stream = |headers: &str| {
+        let headers = format!("accept: text/event-stream\r\n{headers}");
+        lab.call("GET", KEY, &path, &headers, b"")
+    };
+    // Followed from the start, while it goes on.
+    let (all, last) = sse(&stream(""));
+    assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(last.as_deref(), Some("end"));
+    for (index, seq) in all.iter().enumerate() {
+        let (rest, last) = sse(&stream(&format!("last-event-id: {seq}\r\n")));
+        assert_eq!(rest, all[index + 1..], "after {seq}");
+        assert_eq!(last.as_deref(), Some("end"));
+    }
+    for forged in ["99999", "18446744073709551615"] {
+        let (rest, last) = sse(&stream(&format!("last-event-id: {forged}\r\n")));
+        assert_eq!(
+            (rest, last.as_deref()),
+            (Vec::new(), Some("end")),
+            "{forged}"
+        );
+    }
+    assert_eq!(stream("last-event-id: -1\r\n").status, 400);
+    assert_eq!(stream("last-event-id: x\r\n").status, 400);
+    for client in ["web", "cli", "voice"] {
+        let adapted = format!("{path}?as={client}");
+        let reply = lab.call("GET", KEY, &adapted, "accept: text/event-stream\r\n", b"");
+        assert_eq!(sse(&reply).1.as_deref(), Some("end"), "{client}");
+    }
+}
+
+/// F3: the same request is the same run; another body under the same key is refused; keys of principals
+/// are apart.
+#[test]
+fn f3_an_idempotency_key_names_one_request_of_one_principal() {
+    let lab = Lab::start(&[]);
+    let other = lab.key("other", &[KeyScope::RunsWrite, KeyScope::RunsRead]);
+    let submit = |key: &str, body: &str| {
+        let headers = format!("{JSON}idempotency-key: nightly\r\n");
+        lab.call("POST", key, "/v1/runs", &headers, body.as_bytes())
+    };
+    let first = submit(KEY, r#"{"task":"say hello"}"#);
+    assert_eq!(first.status, 202, "{}", first.text());
+    assert_eq!(first.json()["is_replay"], false);
+    let again = submit(KEY, r#"{"task":"say hello"}"#);
+    assert_eq!(again.status, 202, "{}", again.text());
+    assert_eq!(again.json()["run_id"], first.json()["run_id"]);
+    assert_eq!(again.json()["is_replay"], true);
+    let changed = submit(KEY, r#"{"task":"say goodbye"}"#);
+    assert_eq!(changed.status, 409, "{}", changed.text());
+    assert_eq!(changed.json()["error"]["code"], "IDEMPOTENCY_KEY_REUSED");
+    let foreign = submit(&other, r#"{"task":"say goodbye"}"#);
+    assert_eq!(foreign.status, 202, "{}", foreign.text());
+    assert_ne!(foreign.json()["run_id"], first.json()["run_id"]);
+    let long = format!("{JSON}idempotency-key: {}\r\n", "x".repeat(256));
+    let reply = lab.call("POST", KEY, "/v1/runs", &long, br#"{"task":"x"}"#);
+    assert_eq!(reply.status, 400);
+}
+
+#[test]
+fn a_caller_may_wait_for_the_receipt() {
+    let lab = Lab::start(&[]);
+    let reply = lab.call(
+        "POST",
+        KEY,
+        "/v1/runs?wait=30",
+        JSON,
+        br#"{"task":"say hello"}"#,
+    );
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.json()["state"], "complete");
+    assert_eq!(reply.json()["receipt"]["outcome"], "complete");
+}
+
+/// E1, E3, E4: what the server says about its log is checked with the client's own means.
+#[test]
+fn e3_proofs_of_the_log_are_checked_by_the_client() {
+    let lab = Lab::start(&[]);
+    let run = lab.submit(KEY, r#"{"task":"say hello"}"#);
+    lab.wait_for_end(KEY, &run);
+    let older = get(&lab, "/v1/log/checkpoint");
+    let second = lab.submit(KEY, r#"{"task":"say more"}"#);
+    lab.wait_for_end(KEY, &second);
+
+    let hashes = |value: &Value| -> Vec<Hash> {
+        let items = value.as_array().expect("hashes").iter();
+        items
+            .map(|hash| {
+                hash.as_str()
+                    .and_then(|hash| hash.parse().ok())
+                    .expect("a hash")
+            })
+            .collect()
+    };
+    let proof = get(&lab, &format!("/v1/log/proof?run_id={run}"));
+    let signed: SignedCheckpoint = proof["checkpoint"]
+        .as_str()
+        .expect("text")
+        .parse()
+        .expect("one");
+    let entry = proof["entry"].as_str().expect("an entry");
+    let leaf = abp_receipt::LogEntry::from_leaf_bytes(entry.as_bytes()).expect("an entry");
+    let leaf = leaf.leaf_hash().expect("a hash");
+    let (seq, size) = (
+        proof["log_seq"].as_u64().unwrap(),
+        proof["size"].as_u64().unwrap(),
+    );
+    let root = *signed.checkpoint().root();
+    verify_inclusion(&leaf, seq, size, &hashes(&proof["path"]), &root).expect("it is in the log");
+
+    let from = older["size"].as_u64().unwrap();
+    let continues = get(&lab, &format!("/v1/log/consistency?from={from}"));
+    let to = continues["to"].as_u64().unwrap();
+    assert!(to > from);
+    let newest: SignedCheckpoint = continues["checkpoint"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .expect("one");
+    let old_root: Hash = older["root"].as_str().unwrap().parse().expect("a hash");
+    let path = hashes(&continues["path"]);
+    verify_consistency(from, to, &path, &old_root, newest.checkpoint().root())
+        .expect("it continues");
+
+    let receipt = get(&lab, &format!("/v1/runs/{run}/receipt"));
+    let verify = |document: &Value| {
+        let body = document.to_string();
+        let reply = lab.call("POST", KEY, "/v1/receipts/verify", JSON, body.as_bytes());
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["verdict"].clone()
+    };
+    assert_eq!(verify(&receipt), "proven");
+    let mut forged = receipt;
+    forged["outcome"] = json!("failed");
+    assert_eq!(verify(&forged), "wrong");
+}
+
+#[test]
+fn runs_are_listed_in_pages_by_filters() {
+    let lab = Lab::start(&[]);
+    let runs: Vec<_> = (0..5)
+        .map(|number| lab.submit(KEY, &json!({ "task": format!("say {number}") }).to_string()))
+        .collect();
+    for run in &runs {
+        lab.wait_for_end(KEY, run);
+    }
+    let mut listed = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = get(&lab, &format!("/v1/runs?limit=2&state=complete{cursor}"));
+        let found = page["runs"].as_array().expect("runs");
+        listed.extend(
+            found
+                .iter()
+                .map(|run| run["run_id"].as_str().unwrap().to_owned()),
+        );
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+        assert!(!found.is_empty());
+    }
+    listed.reverse();
+    assert_eq!(listed, runs);
+    assert_eq!(get(&lab, "/v1/runs?backend=none")["runs"], json!([]));
+    assert_eq!(get(&lab, "/v1/runs?ended=false")["runs"], json!([]));
+}
+
+#[test]
+fn changes_are_looked_at_and_discarded_once() {
+    let lab = Lab::start(&[]);
+    let run = lab.submit(KEY, r#"{"task":"write a file"}"#);
+    lab.wait_for_end(KEY, &run);
+    let changes = get(&lab, &format!("/v1/runs/{run}/diff"));
+    assert_eq!(changes["progress"]["state"], "undecided", "{changes}");
+    let headers = "accept: text/x-diff\r\n";
+    let patch = lab.call("GET", KEY, &format!("/v1/runs/{run}/diff"), headers, b"");
+    assert_eq!(patch.text(), changes["diff"].as_str().expect("a patch"));
+    // Every content is there by its hash, and nothing else.
+    for path in changes["paths"].as_array().expect("paths") {
+        let Some(sha256) = path["after"]["sha256"].as_str() else {
+            continue;
+        };
+        let blob = lab.call(
+            "GET",
+            KEY,
+            &format!("/v1/runs/{run}/blobs/{sha256}"),
+            "",
+            b"",
+        );
+        assert_eq!(blob.status, 200);
+        assert_eq!(crate::lab::sha256(&blob.body), sha256);
+    }
+    let unknown = "0".repeat(64);
+    let blob = lab.call(
+        "GET",
+        KEY,
+        &format!("/v1/runs/{run}/blobs/{unknown}"),
+        "",
+        b"",
+    );
+    assert_eq!(blob.status, 404);
+    let discard = || lab.call("POST", KEY, &format!("/v1/runs/{run}/discard"), JSON, b"{}");
+    assert_eq!(discard().json()["is_changed"], true);
+    assert_eq!(discard().json()["is_changed"], false);
+    let apply = lab.call("POST", KEY, &format!("/v1/runs/{run}/apply"), JSON, b"{}");
+    assert_eq!(apply.status, 409, "{}", apply.text());
+}
+
+/// A run that has ended stays as it ended; cancelling it changes nothing.
+#[test]
+fn cancelling_what_has_ended_changes_nothing() {
+    let lab = Lab::start(&[]);
+    let run = lab.submit(KEY, r#"{"task":"say hello"}"#);
+    lab.wait_for_end(KEY, &run);
+    let cancel = lab.call("POST", KEY, &format!("/v1/runs/{run}/cancel"), JSON, b"{}");
+    assert_eq!(cancel.status, 200, "{}", cancel.text());
+    assert_eq!(cancel.json()["state"], "complete");
+    assert_eq!(cancel.json()["is_cancelling"], false);
+}

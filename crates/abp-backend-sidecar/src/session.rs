@@ -249,7 +249,7 @@ async fn follow(
         if stopped {
             continue;
         }
-        if let Some(last) = items.iter().filter_map(usage_of).last() {
+        if let Some(last) = items.iter().filter_map(usage_of).next_back() {
             usage.clone_from(last);
         }
         if let Err(error) = hand_on(items, &run, context).await {

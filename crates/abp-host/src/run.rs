@@ -91,7 +91,7 @@ impl SidecarRun {
                         id,
                         approved: false,
                         reason: Some("nobody is there to decide".to_owned()),
-                    })
+                    });
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! `claude_print HOSTS WORKSPACE PROMPT [TOOL…]` prints Claude Code's messages, one per line, and allows the tools
 //! that are named. The environment variables whose names begin with `ANTHROPIC_` are handed on.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use claude_bridge::{
@@ -40,17 +41,24 @@ async fn print(
     let bridge = ClaudeBridge::open(settings).await?;
     let mut run = bridge.run(&options.to_order(prompt))?;
     while let Some(message) = run.next().await {
-        println!("{}", serde_json::to_string(&message)?);
+        print_line(&message)?;
         answer(&run, &message, tools);
     }
     let result = run.finish().await;
-    println!("{}", serde_json::to_string(&result)?);
+    print_line(&result)?;
     let failed = matches!(result, ClaudeMessage::Result { is_error: true, .. });
     Ok(if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn print_line(message: &ClaudeMessage) -> Result<(), Failure> {
+    let mut line = serde_json::to_string(message)?;
+    line.push('\n');
+    std::io::stdout().lock().write_all(line.as_bytes())?;
+    Ok(())
 }
 
 fn answer(run: &BridgeRun, message: &ClaudeMessage, tools: &[String]) {

@@ -31,10 +31,10 @@ impl MessageWriter {
                 })
             }
             AgentEventKind::AssistantDelta { text } => {
-                Some(self.piece(json!({ "type": "text_delta", "text": text })))
+                Some(self.piece(&json!({ "type": "text_delta", "text": text })))
             }
             AgentEventKind::ThinkingDelta { text } => {
-                Some(self.piece(json!({ "type": "thinking_delta", "thinking": text })))
+                Some(self.piece(&json!({ "type": "thinking_delta", "thinking": text })))
             }
             AgentEventKind::AssistantMessage { text } => {
                 self.last_text.clone_from(text);
@@ -104,7 +104,7 @@ impl MessageWriter {
         }
     }
 
-    fn piece(&self, delta: Value) -> ClaudeMessage {
+    fn piece(&self, delta: &Value) -> ClaudeMessage {
         ClaudeMessage::StreamEvent {
             event: json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
             parent_tool_use_id: None,

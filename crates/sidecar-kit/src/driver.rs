@@ -13,7 +13,7 @@ use crate::stderr::Stderr;
 use crate::writer::Writer;
 use crate::{
     CancelToken, Connection, Decoded, Decoder, EventBatch, Fault, Frame, FrameError, HelloFrame,
-    PermissionResponse, RunReport, Settings, decode,
+    PermissionRequest, PermissionResponse, RunReport, Settings, decode,
 };
 use abp_sandbox::{ContainedProcess, Exit};
 
@@ -304,10 +304,7 @@ impl Driver {
                 Ok(Some(Taken::Event(event))) => {
                     items.push(StoredItem::Event(lines.range_of(event)));
                 }
-                Ok(Some(Taken::Frame(Frame::PermissionRequest { request, .. }))) => {
-                    items.push(StoredItem::Question(request));
-                }
-                Ok(Some(Taken::Frame(frame))) => self.warn(format!("ignored: {frame:?}")),
+                Ok(Some(Taken::Question(request))) => items.push(StoredItem::Question(request)),
                 Ok(None) => {}
                 Err(fault) => {
                     self.fail(fault);
@@ -345,10 +342,11 @@ impl Driver {
                 Ok(Some(Taken::Event(event.payload)))
             }
             Ok(Decoded::Frame(frame)) => {
-                match session(received(&frame), None)? {
-                    Reaction::Deliver => return Ok(Some(Taken::Frame(frame))),
-                    action => self.act(action, frame),
+                let action = session(received(&frame), None)?;
+                if let Frame::PermissionRequest { request, .. } = frame {
+                    return Ok(Some(Taken::Question(request)));
                 }
+                self.act(action, frame);
                 Ok(None)
             }
             Err(FrameError::NotAFrame { .. }) => {
@@ -431,7 +429,7 @@ impl Driver {
 enum Taken<'a> {
     /// The payload of an event.
     Event(&'a str),
-    Frame(Frame),
+    Question(PermissionRequest),
 }
 
 /// The caller's side of a run.

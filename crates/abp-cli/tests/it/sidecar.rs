@@ -413,38 +413,40 @@ read -r rest || exit 0
 
 #[test]
 fn a_sidecar_that_asks_is_answered_before_it_acts() {
-    // The policy, more arguments, the file's state, and the answers that are recorded.
-    let cases: [(&str, &[&str], bool, &[(&str, &str)]); 5] = [
-        ("{}", &[], true, &[]),
+    // The policy, a tool that is approved in advance, the file's state, and the answer that is recorded.
+    let cases = [
+        ("{}", "", true, ""),
         (
             r#"{"disallowed_tools": ["Write"]}"#,
-            &[],
+            "",
             false,
-            &[("denied", "policy")],
+            "denied by policy",
         ),
         (
             r#"{"deny_write": ["*.txt"]}"#,
-            &[],
+            "",
             false,
-            &[("denied", "policy")],
+            "denied by policy",
         ),
         (
             r#"{"require_approval_for": ["Write"]}"#,
-            &[],
+            "",
             false,
-            &[("denied", "default")],
+            "denied by default",
         ),
         (
             r#"{"require_approval_for": ["Write"]}"#,
-            &["--approve", "Write"],
+            "Write",
             true,
-            &[("approved", "")],
+            "approved by a person",
         ),
     ];
-    for (policy, more, is_written, answers) in cases {
+    for (policy, approved, is_written, answers) in cases {
         let desk = desk(ASKING, "");
         desk.write("policy.json", policy);
-        let (status, receipt) = run(&desk, &[&["--policy", "policy.json"], more].concat());
+        let arguments = ["--policy", "policy.json", "--approve", approved];
+        let count = if approved.is_empty() { 2 } else { 4 };
+        let (status, receipt) = run(&desk, &arguments[..count]);
         assert_eq!(status, 0, "{policy}: {receipt:#}");
         assert_eq!(receipt["outcome"], "complete", "{policy}");
         let diff = receipt["verification"]["git_diff"].as_str().unwrap_or("");
@@ -457,12 +459,12 @@ fn a_sidecar_that_asks_is_answered_before_it_acts() {
             .map(|event| {
                 let by = event["decided_by"].as_str().unwrap();
                 let is_person = !matches!(by, "policy" | "default");
-                let by = if is_person { "" } else { by };
-                (event["outcome"].as_str().unwrap(), by)
+                let by = if is_person { "a person" } else { by };
+                format!("{} by {by}", event["outcome"].as_str().unwrap())
             })
             .collect();
         // Not judged a second time when it is announced.
-        assert_eq!(resolved, answers, "{policy}");
+        assert_eq!(resolved.join(", "), answers, "{policy}");
     }
 }
 
@@ -493,8 +495,8 @@ fn a_host_without_its_packages_says_how_to_install_them() {
     let listed = abp(&["backends", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed["missing"], serde_json::json!([]));
-    let names = listed["backends"].as_array().unwrap().iter();
-    let claude = names.filter(|row| row["name"] == "sidecar:claude").next();
+    let mut rows = listed["backends"].as_array().unwrap().iter();
+    let claude = rows.find(|row| row["name"] == "sidecar:claude");
     let tools = &claude.unwrap()["policy_enforced_by"]["tools"];
     assert_eq!(tools["by"], "permission request");
 }

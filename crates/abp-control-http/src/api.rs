@@ -28,7 +28,7 @@ pub use log::{
 };
 pub use runs::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
-    RunPage, RunStateView, RunView, RunsQuery, SubmitOptions, SubmitQuery, SubmitRequest,
+    RunList, RunStateView, RunView, RunsQuery, SubmitOptions, SubmitQuery, SubmitRequest,
     SubmittedRun, WorkspaceSource,
 };
 pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};

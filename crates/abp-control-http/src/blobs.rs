@@ -117,7 +117,7 @@ async fn upload(mut call: Call) -> Result<HttpReply, Refusal> {
         .await?;
     }
     let named = sha256.clone();
-    let size = blocking(move || face.uploads().of(&principal).finish_blob(blob, &named)).await?;
+    let size = blocking(move || face.uploads().of(&principal).finish_blob(&blob, &named)).await?;
     json_reply(StatusCode::CREATED, &BlobStored { sha256, size })
 }
 

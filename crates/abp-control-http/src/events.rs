@@ -103,7 +103,7 @@ async fn page(
             store.events(run_id, from, 1).await?.is_empty()
         }
     };
-    let events = records.into_iter().map(item).collect::<Result<_, _>>()?;
+    let events = records.iter().map(item).collect::<Result<_, _>>()?;
     let page = EventPage {
         events,
         next_after_seq: next,
@@ -112,7 +112,7 @@ async fn page(
     json_reply(StatusCode::OK, &page)
 }
 
-fn item(record: EventRecord) -> Result<EventItem, Refusal> {
+fn item(record: &EventRecord) -> Result<EventItem, Refusal> {
     let event: Value = serde_json::from_str(&record.json).map_err(|error| {
         let message = format!("event {}: {error}", record.seq);
         Refusal::new(ErrorCode::ReceiptChainBroken, message)

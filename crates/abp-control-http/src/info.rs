@@ -62,9 +62,10 @@ pub(crate) fn rows() -> Vec<RouteRow> {
 /// The configuration as the server shows it: made once, when it starts.
 pub(crate) fn config_view(loaded: &Loaded) -> ConfigView {
     let mut shown = render_json(loaded, true);
+    let mut take = |name: &str| shown.get_mut(name).map(Value::take).unwrap_or_default();
     ConfigView {
-        config: shown["config"].take(),
-        origins: shown["origins"].take(),
+        config: take("config"),
+        origins: take("origins"),
     }
 }
 

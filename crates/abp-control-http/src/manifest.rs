@@ -35,7 +35,7 @@ impl CheckedManifest {
         let mut is_link: BTreeMap<&str, bool> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
             let wrong = |problem: &str| wrong(index, entry, problem);
-            check_path(entry.path()).map_err(|problem| wrong(problem))?;
+            check_path(entry.path()).map_err(wrong)?;
             match entry {
                 ManifestEntry::File { sha256, .. } if !is_hash(sha256) => {
                     return Err(wrong(
@@ -44,7 +44,7 @@ impl CheckedManifest {
                 }
                 ManifestEntry::File { .. } => {}
                 ManifestEntry::Link { path, target } => {
-                    check_target(path, target).map_err(|problem| wrong(problem))?;
+                    check_target(path, target).map_err(wrong)?;
                 }
             }
             let link = matches!(entry, ManifestEntry::Link { .. });

@@ -98,12 +98,15 @@ fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
 }
 
 fn operation(row: &RouteRow, error: &Value, generator: &mut SchemaGenerator) -> Value {
-    let mut operation = json!({
-        "operationId": row.id,
-        "summary": row.summary,
-        "description": format!("Needs the scope `{}`.", row.scope),
-        "x-abp-scope": row.scope.as_str(),
-    });
+    let mut operation = Map::new();
+    let mut set = |name: &str, value: Value| drop(operation.insert(name.to_owned(), value));
+    set("operationId", json!(row.id));
+    set("summary", json!(row.summary));
+    set(
+        "description",
+        json!(format!("Needs the scope `{}`.", row.scope)),
+    );
+    set("x-abp-scope", json!(row.scope.as_str()));
     let mut parameters = path_parameters(row.path);
     if let Some(query) = row.query {
         parameters.extend(query_parameters(query));
@@ -118,7 +121,7 @@ fn operation(row: &RouteRow, error: &Value, generator: &mut SchemaGenerator) -> 
         }));
     }
     if !parameters.is_empty() {
-        operation["parameters"] = Value::Array(parameters);
+        set("parameters", Value::Array(parameters));
     }
     let content = match row.request {
         RequestDoc::Nothing | RequestDoc::Upgrade => None,
@@ -127,12 +130,15 @@ fn operation(row: &RouteRow, error: &Value, generator: &mut SchemaGenerator) -> 
             Some(json!({ "application/json": { "schema": schema } }))
         }
         RequestDoc::Bytes(limit) => {
-            operation["x-abp-max-bytes"] = json!(limit);
+            set("x-abp-max-bytes", json!(limit));
             Some(json!({ "application/octet-stream": { "schema": {} } }))
         }
     };
     if let Some(content) = content {
-        operation["requestBody"] = json!({ "required": true, "content": content });
+        set(
+            "requestBody",
+            json!({ "required": true, "content": content }),
+        );
     }
     let mut responses = Map::new();
     for answer in &row.answers {
@@ -145,25 +151,26 @@ fn operation(row: &RouteRow, error: &Value, generator: &mut SchemaGenerator) -> 
         "default".to_owned(),
         json!({ "description": description, "content": problem }),
     );
-    operation["responses"] = Value::Object(responses);
-    operation
+    set("responses", Value::Object(responses));
+    Value::Object(operation)
 }
 
 fn response(answer: &AnswerDoc, generator: &mut SchemaGenerator) -> Value {
-    let mut response = json!({ "description": answer.description });
+    let mut response = Map::new();
+    response.insert("description".to_owned(), json!(answer.description));
     let mut content = Map::new();
     for (media_type, schema) in &answer.content {
         let schema = schema(generator).to_value();
         content.insert((*media_type).to_owned(), json!({ "schema": schema }));
     }
     if !content.is_empty() {
-        response["content"] = Value::Object(content);
+        response.insert("content".to_owned(), Value::Object(content));
     }
     if answer.status == StatusCode::ACCEPTED {
         let location = json!({ "description": "the run", "schema": { "type": "string" } });
-        response["headers"] = json!({ "Location": location });
+        response.insert("headers".to_owned(), json!({ "Location": location }));
     }
-    response
+    Value::Object(response)
 }
 
 /// The named segments of a path.
@@ -193,29 +200,25 @@ fn query_parameters(query: SchemaOf) -> Vec<Value> {
         settings.meta_schema = None;
     });
     let schema = query(&mut settings.into_generator()).to_value();
-    let required: Vec<String> = schema["required"]
-        .as_array()
-        .map_or_else(Vec::new, |names| {
-            let names = names.iter().filter_map(Value::as_str);
-            names.map(str::to_owned).collect()
-        });
-    let Some(properties) = schema["properties"].as_object() else {
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required =
+        |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Vec::new();
     };
     properties
         .iter()
         .map(|(name, property)| {
             let mut property = property.clone();
-            let description = property["description"].take();
+            let mut description = Value::Null;
             if let Some(object) = property.as_object_mut() {
-                object.remove("description");
+                description = object.remove("description").unwrap_or_default();
                 object.remove("default");
             }
-            let is_required = required.contains(name);
             json!({
                 "name": name,
                 "in": "query",
-                "required": is_required,
+                "required": is_required(name),
                 "description": description,
                 "schema": without_null(property),
             })
@@ -225,10 +228,12 @@ fn query_parameters(query: SchemaOf) -> Vec<Value> {
 
 /// A query has no null: what may be absent is not required.
 fn without_null(mut schema: Value) -> Value {
-    if let Some(kinds) = schema.get_mut("type").and_then(Value::as_array_mut) {
-        kinds.retain(|kind| kind != "null");
-        if let [only] = kinds.as_slice() {
-            schema["type"] = only.clone();
+    if let Some(kinds) = schema.get_mut("type")
+        && let Some(several) = kinds.as_array_mut()
+    {
+        several.retain(|kind| kind != "null");
+        if let [only] = several.as_slice() {
+            *kinds = only.clone();
         }
     }
     if let Some(choices) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {

@@ -115,10 +115,8 @@ mod tests {
 
     #[test]
     fn values_have_the_type_and_range_of_their_schema() {
-        let cases: [(
-            &str,
-            Result<(Option<u32>, Option<bool>, Option<&str>), &str>,
-        ); 12] = [
+        type Expected = Result<(Option<u32>, Option<bool>, Option<&'static str>), &'static str>;
+        let cases: [(&str, Expected); 12] = [
             ("", Ok((None, None, None))),
             ("limit=3&ended=true", Ok((Some(3), Some(true), None))),
             ("name=a%20b+c", Ok((None, None, Some("a b c")))),

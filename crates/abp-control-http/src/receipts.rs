@@ -44,9 +44,9 @@ pub(crate) fn rows() -> Vec<RouteRow> {
         ),
         RouteRow::get(
             "/receipts/{receipt_id}",
-            read,
+            KeyScope::Models,
             "get_receipt",
-            "Returns the receipt of a run or of an exchange.",
+            "Returns the receipt of an exchange; with the scope `runs:read` also that of a run.",
             any_receipt,
         ),
         RouteRow::post(
@@ -105,7 +105,10 @@ async fn any_receipt(call: Call, _: NoQuery) -> Result<Receipt, Refusal> {
     if let Some(receipt) = call.face.gateway().receipt(call.caller.key(), id).await? {
         return Ok(receipt);
     }
-    // A run of another principal is as unknown as none.
+    // A run of another principal is as unknown as none, and so are all runs to a key that reads none.
+    if !call.caller.principal().may(KeyScope::RunsRead) {
+        return Err(unknown());
+    }
     call.face
         .run_of(&call.caller, id)
         .await

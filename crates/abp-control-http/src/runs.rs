@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::api::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
-    RunPage, RunView, RunsQuery,
+    RunList, RunView, RunsQuery,
 };
 use crate::call::{Call, json_reply, media};
 use crate::caller::Caller;
@@ -99,7 +99,7 @@ pub(crate) fn view(run: &RunRecord) -> RunView {
     }
 }
 
-async fn list(call: Call, query: RunsQuery) -> Result<RunPage, Refusal> {
+async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
     let caller = &call.caller;
     if let Some(asked) = &query.principal
         && !caller.owns(asked)
@@ -131,7 +131,7 @@ async fn list(call: Call, query: RunsQuery) -> Result<RunPage, Refusal> {
         .next
         .and(page.runs.last())
         .map(|run| run.run_id.to_string());
-    Ok(RunPage {
+    Ok(RunList {
         runs: page.runs.iter().map(view).collect(),
         next,
     })

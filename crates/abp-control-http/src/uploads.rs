@@ -184,7 +184,7 @@ impl PrincipalUploads<'_> {
     }
 
     /// Finishes a blob, which has to have this hash.
-    pub(crate) fn finish_blob(&self, blob: BlobWriter, sha256: &str) -> Result<u64, AbpError> {
+    pub(crate) fn finish_blob(&self, blob: &BlobWriter, sha256: &str) -> Result<u64, AbpError> {
         let found = hex(&blob.hash.clone().finalize());
         if found != sha256 {
             let message = format!("the bytes have the SHA-256 {found}");
@@ -404,7 +404,7 @@ mod tests {
             let mut blob = own.begin_blob().expect("a blob");
             blob.write(content).expect("bytes");
             let sha256 = hex(&Sha256::digest(content));
-            own.finish_blob(blob, &sha256).expect("a blob");
+            own.finish_blob(&blob, &sha256).expect("a blob");
             sha256
         };
         let (old, new) = (add(b"old"), add(b"new"));

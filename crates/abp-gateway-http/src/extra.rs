@@ -155,7 +155,12 @@ mod tests {
 
     #[test]
     fn names_in_paths_take_exactly_one_decoded_segment() {
-        let cases: [(&str, &str, Option<&[(&str, &str)]>); 9] = [
+        type Case = (
+            &'static str,
+            &'static str,
+            Option<&'static [(&'static str, &'static str)]>,
+        );
+        let cases: [Case; 9] = [
             ("/runs", "/runs", Some(&[])),
             ("/runs", "/runs/x", None),
             ("/runs/{run_id}", "/runs/7", Some(&[("run_id", "7")])),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use abp_control_http::api::{
     AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, DiscardReport,
-    RunPage, RunView, SubmitRequest, SubmittedRun,
+    RunList, RunView, SubmitRequest, SubmittedRun,
 };
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorBody, ErrorCode};
@@ -115,7 +115,7 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Self::submit`].
-    pub async fn runs(&self, limit: u32) -> Result<RunPage, AbpError> {
+    pub async fn runs(&self, limit: u32) -> Result<RunList, AbpError> {
         self.get(&format!("/runs?limit={}", limit.clamp(1, 1000)))
             .await
     }

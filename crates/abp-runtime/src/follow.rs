@@ -106,12 +106,10 @@ impl EventHub {
 impl EventPublisher {
     /// Hands durable events to those who follow; the first of them has this number.
     pub(crate) fn publish(&self, first: u64, events: impl Iterator<Item = (AgentEvent, String)>) {
-        let mut seq = first;
         let mut tail = self.tail.lock();
-        for (event, json) in events {
+        for (seq, (event, json)) in (first..).zip(events) {
             let size = json.len();
             tail.push(seq, (Arc::new(event), json.into()), size);
-            seq += 1;
         }
         drop(tail);
         self.tail.wake.send_replace(false);

@@ -86,7 +86,7 @@ impl Meter {
         match kind {
             AgentEventKind::UsageUpdated { usage } => {
                 let model = model.filter(|_| self.provenance == Attestation::Measured);
-                self.take_usage(plausible(usage), model.map(ToOwned::to_owned));
+                self.take_usage(&plausible(usage), model.map(ToOwned::to_owned));
                 (self.cost()? > self.budget?).then_some(CancelReason::Budget)
             }
             AgentEventKind::AssistantMessage { .. } => {
@@ -132,14 +132,14 @@ impl Meter {
     }
 
     /// Takes the totals so far. What is new since another model answered is this model's.
-    fn take_usage(&mut self, total: UsageNormalized, model: Option<String>) {
+    fn take_usage(&mut self, total: &UsageNormalized, model: Option<String>) {
         let reported = match (total.estimated_cost_usd, self.earlier.estimated_cost_usd) {
             (None, None) => None,
             (now, earlier) => Some(now.unwrap_or(0.0) + earlier.unwrap_or(0.0)),
         };
         let total = UsageNormalized {
             estimated_cost_usd: reported,
-            ..with(&total, &self.earlier)
+            ..with(total, &self.earlier)
         };
         self.by_model.remove(&model);
         let others = self.by_model.values();

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 const POLL: Duration = Duration::from_millis(100);
 
 /// Tells of changes to the store.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct ChangeWatch {
     options: SqliteConnectOptions,
     sender: watch::Sender<u64>,
-    is_polling: Arc<Mutex<bool>>,
+    is_polling: Mutex<bool>,
 }
 
 /// Waits for changes to a store.
@@ -42,24 +42,24 @@ impl ChangeWatch {
         Self {
             options,
             sender: watch::Sender::new(0),
-            is_polling: Arc::default(),
+            is_polling: Mutex::default(),
         }
     }
 
-    pub(crate) fn subscribe(&self) -> StoreChanges {
+    pub(crate) fn subscribe(self: &Arc<Self>) -> StoreChanges {
         let receiver = self.sender.subscribe();
         let mut is_polling = self
             .is_polling
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *is_polling, true) {
-            tokio::spawn(self.clone().poll());
+            tokio::spawn(Arc::clone(self).poll());
         }
         StoreChanges { receiver }
     }
 
     /// Asks until nobody waits any more.
-    async fn poll(self) {
+    async fn poll(self: Arc<Self>) {
         let mut connection: Option<SqliteConnection> = None;
         let mut seen = None;
         loop {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use abp_core::Timestamp;
@@ -43,7 +44,7 @@ pub struct StoreReader {
     origin: String,
     /// The process that reads, where it also writes.
     token: Option<String>,
-    changes: ChangeWatch,
+    changes: Arc<ChangeWatch>,
 }
 
 impl StoreReader {
@@ -103,7 +104,7 @@ impl StoreReader {
             .idle_timeout(Duration::from_secs(60))
             .max_lifetime(None)
             .connect_lazy_with(schema::reading(&path, patience));
-        let changes = ChangeWatch::new(schema::reading(&path, patience));
+        let changes = Arc::new(ChangeWatch::new(schema::reading(&path, patience)));
         Self {
             pool,
             path,

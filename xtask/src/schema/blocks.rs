@@ -63,9 +63,13 @@ pub(super) const BLOCKS: &[Block] = &[
 fn routes() -> String {
     let document = super::sorted(abp_control_http::openapi_document());
     let mut table = Table::new(&["method", "path", "scope", "purpose"]);
-    for (path, methods) in document["paths"].as_object().into_iter().flatten() {
+    let paths = document.get("paths").and_then(serde_json::Value::as_object);
+    for (path, methods) in paths.into_iter().flatten() {
         for (method, operation) in methods.as_object().into_iter().flatten() {
-            let text = |name: &str| operation[name].as_str().unwrap_or_default().to_owned();
+            let text = |name: &str| {
+                let value = operation.get(name).and_then(serde_json::Value::as_str);
+                value.unwrap_or_default().to_owned()
+            };
             table.row(&[
                 &method.to_uppercase(),
                 &format!("`{path}`"),

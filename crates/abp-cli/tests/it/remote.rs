@@ -41,10 +41,7 @@ fn masked(text: &str) -> String {
     });
     let text: String = words.collect();
     let lines = text.lines().filter(|line| !line.contains("uploaded"));
-    lines
-        .map(|line| line.trim_end())
-        .collect::<Vec<_>>()
-        .join("\n")
+    lines.map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -154,7 +154,7 @@ pub struct RunsQuery {
 
 /// A page of runs.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RunPage {
+pub struct RunList {
     /// The runs, newest first.
     pub runs: Vec<RunView>,
     /// The cursor of the next page; absent on the last one.

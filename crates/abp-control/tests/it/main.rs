@@ -9,6 +9,8 @@ mod importing;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod queue;
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod simulation;

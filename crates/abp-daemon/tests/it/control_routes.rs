@@ -188,117 +188,77 @@ fn a9_runs_of_others_are_unknown_everywhere() {
     assert_eq!(receipts["receipts"].as_array().map(Vec::len), Some(0));
 }
 
+/// Method, address, body, and the status and place of the refusal.
+type WrongRequest = (&'static str, &'static str, &'static str, u16, &'static str);
+
+/// An id that no run has stands for `RUN`.
+const WRONG: &[WrongRequest] = &[
+    ("GET", "/v1/runs?limit=0", "", 400, "limit"),
+    ("GET", "/v1/runs?limit=x", "", 400, "limit"),
+    ("GET", "/v1/runs?other=1", "", 400, "other"),
+    ("GET", "/v1/runs?state=asleep", "", 400, "state"),
+    ("GET", "/v1/runs?cursor=RUN", "", 400, "cursor"),
+    ("GET", "/v1/runs?cursor=1", "", 400, "cursor"),
+    ("GET", "/v1/exchanges?cursor=%27", "", 400, "cursor"),
+    ("GET", "/v1/exchanges?cursor=RUN", "", 400, "cursor"),
+    ("GET", "/v1/approvals?cursor=x", "", 400, "cursor"),
+    ("GET", "/v1/runs/not-an-id", "", 404, "run_id"),
+    ("GET", "/v1/log/consistency?from=99", "", 400, "from"),
+    ("POST", "/v1/runs", "{}", 400, ""),
+    (
+        "POST",
+        "/v1/runs",
+        r#"{"order":{"task":1}}"#,
+        400,
+        "/order/task",
+    ),
+    ("POST", "/v1/runs", TOO_SHORT, 400, "/options/timeout_secs"),
+    ("POST", "/v1/runs", ELSEWHERE, 400, "/order/workspace/root"),
+    ("POST", "/v1/runs", NO_UPLOAD, 404, "/workspace/uploaded"),
+    ("POST", "/v1/keys", r#"{"name":""}"#, 400, "/name"),
+    (
+        "POST",
+        "/v1/keys",
+        r#"{"name":"x","scopes":["root"]}"#,
+        400,
+        "/scopes/0",
+    ),
+    (
+        "POST",
+        "/v1/keys",
+        r#"{"name":"x","expires_in_secs":0}"#,
+        400,
+        "/expires_in_secs",
+    ),
+    ("POST", "/v1/runs?wait=999", r#"{"task":"x"}"#, 400, "wait"),
+];
+const TOO_SHORT: &str = r#"{"order":{"task":"x"},"options":{"timeout_secs":0}}"#;
+const ELSEWHERE: &str = r#"{"order":{"task":"x","workspace":{"root":"/etc"}}}"#;
+const NO_UPLOAD: &str = r#"{"order":{"task":"x"},"workspace":{"uploaded":"../../etc"}}"#;
+
 /// Queries and bodies that are wrong are refused with the place.
 #[test]
 fn wrong_requests_are_refused_with_their_place() {
     let lab = Lab::start(&[]);
-    let run = "00000000-0000-7000-8000-000000000000";
-    let cases = [
-        ("GET", "/v1/runs?limit=0".to_owned(), "", 400, "limit"),
-        ("GET", "/v1/runs?limit=x".to_owned(), "", 400, "limit"),
-        ("GET", "/v1/runs?other=1".to_owned(), "", 400, "other"),
-        ("GET", "/v1/runs?state=asleep".to_owned(), "", 400, "state"),
-        ("GET", format!("/v1/runs?cursor={run}"), "", 400, "cursor"),
-        ("GET", "/v1/runs?cursor=1".to_owned(), "", 400, "cursor"),
-        (
-            "GET",
-            "/v1/exchanges?cursor=%27".to_owned(),
-            "",
-            400,
-            "cursor",
-        ),
-        (
-            "GET",
-            format!("/v1/exchanges?cursor={run}"),
-            "",
-            400,
-            "cursor",
-        ),
-        (
-            "GET",
-            "/v1/approvals?cursor=x".to_owned(),
-            "",
-            400,
-            "cursor",
-        ),
-        ("GET", "/v1/runs/not-an-id".to_owned(), "", 404, "run_id"),
-        (
-            "GET",
-            "/v1/log/consistency?from=99".to_owned(),
-            "",
-            400,
-            "from",
-        ),
-        ("POST", "/v1/runs".to_owned(), "{}", 400, ""),
-        (
-            "POST",
-            "/v1/runs".to_owned(),
-            r#"{"order":{"task":1}}"#,
-            400,
-            "/order/task",
-        ),
-        (
-            "POST",
-            "/v1/runs".to_owned(),
-            r#"{"order":{"task":"x"},"options":{"timeout_secs":0}}"#,
-            400,
-            "/options/timeout_secs",
-        ),
-        (
-            "POST",
-            "/v1/runs".to_owned(),
-            r#"{"order":{"task":"x","workspace":{"root":"/etc"}}}"#,
-            400,
-            "/order/workspace/root",
-        ),
-        (
-            "POST",
-            "/v1/runs".to_owned(),
-            r#"{"order":{"task":"x"},"workspace":{"uploaded":"../../etc"}}"#,
-            404,
-            "/workspace/uploaded",
-        ),
-        (
-            "POST",
-            "/v1/keys".to_owned(),
-            r#"{"name":""}"#,
-            400,
-            "/name",
-        ),
-        (
-            "POST",
-            "/v1/keys".to_owned(),
-            r#"{"name":"x","scopes":["root"]}"#,
-            400,
-            "/scopes/0",
-        ),
-        (
-            "POST",
-            "/v1/runs?wait=999".to_owned(),
-            r#"{"task":"x"}"#,
-            400,
-            "wait",
-        ),
-    ];
-    for (method, path, body, status, place) in cases {
-        let headers = if body.is_empty() {
-            ""
-        } else {
-            "content-type: application/json\r\n"
+    for (method, path, body, status, place) in WRONG {
+        let path = path.replace("RUN", "00000000-0000-7000-8000-000000000000");
+        let headers = match *body {
+            "" => "",
+            _ => "content-type: application/json\r\n",
         };
         let reply = lab.call(method, KEY, &path, headers, body.as_bytes());
-        assert_eq!(
-            reply.status,
-            status,
-            "{method} {path} {body}: {}",
-            reply.text()
-        );
+        let told = reply.text();
+        assert_eq!(reply.status, *status, "{method} {path} {body}: {told}");
         let found = reply.json()["error"]["place"].clone();
-        assert_eq!(found, place, "{method} {path} {body}: {}", reply.text());
+        assert_eq!(found, *place, "{method} {path} {body}: {told}");
     }
     let wrong = lab.call("PATCH", KEY, "/v1/runs", "", b"");
     assert_eq!(wrong.status, 405);
     assert_eq!(wrong.header("allow"), Some("POST, GET"));
+    // An address that is written out is not taken for a name.
+    let wrong = lab.call("GET", KEY, "/v1/receipts/verify", "", b"");
+    assert_eq!(wrong.status, 405);
+    assert_eq!(wrong.header("allow"), Some("POST"));
 }
 
 /// A7: nothing that a caller without `admin` sends reaches an environment, and nobody names a command.

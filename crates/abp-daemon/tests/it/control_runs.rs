@@ -18,10 +18,10 @@ fn get(lab: &Lab, path: &str) -> Value {
 fn sse(reply: &Reply) -> (Vec<u64>, Option<String>) {
     let text = reply.text();
     let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
-    let names = text.lines().filter_map(|line| line.strip_prefix("event: "));
+    let mut names = text.lines().filter_map(|line| line.strip_prefix("event: "));
     (
         ids.map(|id| id.parse().expect("a number")).collect(),
-        names.last().map(str::to_owned),
+        names.next_back().map(str::to_owned),
     )
 }
 

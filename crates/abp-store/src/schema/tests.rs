@@ -10,7 +10,10 @@ use super::*;
 use crate::keys::KeyDir;
 use crate::layout::Layout;
 use crate::log::LogMemory;
-use crate::{RunFilter, RunRecord, Store, StoreCoverage, StoreOptions, StoreReader, VerifyOptions};
+use crate::{
+    KeyScope, RunFilter, RunRecord, RunState, Store, StoreCoverage, StoreOptions, StoreReader,
+    VerifyOptions,
+};
 
 const FIRST: &str = "CREATE TABLE a (x INTEGER) STRICT; INSERT INTO a VALUES (1);";
 const SECOND: &str = "ALTER TABLE a ADD COLUMN y TEXT NOT NULL DEFAULT 'old';";
@@ -334,4 +337,58 @@ async fn f9_edits_of_a_store_of_the_third_version_are_found_after_the_migration(
         let found = format!("{:?}", report.problems);
         assert!(found.contains(expected), "{statement}: {found}");
     }
+}
+
+/// F9: a store of the fifth version, as its release left it: a run that ended, one that a crash left, and a
+/// key. The ended run keeps its end, the other is taken over and ended, and the key may do what it could.
+#[tokio::test]
+async fn f9_a_store_of_the_fifth_version_is_taken_over() {
+    let fifth = ThirdVersion::make().await;
+    let state = fifth.dir.path();
+    let path = Layout::existing(state).database();
+    let mut connection = bare(&path).connect().await.expect("a connection");
+    let released = STEPS.get(..5).expect("released steps");
+    let migrated = migrate_by(&mut connection, &path, released).await;
+    migrated.expect("the fifth version");
+    let key = "INSERT INTO api_keys (id, name, sha256, models, created_at)
+        VALUES ('k', 'n', zeroblob(32), '[]', 1); INSERT INTO budgets (key) VALUES ('k');";
+    let added = sqlx::raw_sql(key).execute(&mut connection).await;
+    added.expect("a key");
+    let outcome = "UPDATE runs SET outcome = 'cancelled' WHERE id = 2";
+    let edited = sqlx::raw_sql(outcome).execute(&mut connection).await;
+    edited.expect("an outcome");
+    connection.close().await.expect("closed");
+    let older = StoreReader::open(state).await.expect_err("older");
+    assert!(matches!(older, StoreError::OlderVersion { found: 5, .. }));
+    let store = Store::open(state, StoreOptions::default()).await;
+    let store = store.expect("the newest version");
+    let mut states = Vec::new();
+    for run in fifth.runs {
+        let record = store.run(run).await.expect("readable").expect("a run");
+        assert_eq!((record.attempt, record.cancel), (1, None));
+        states.push(record.state);
+    }
+    use RunState::{Cancelled, Complete, Running};
+    assert_eq!(states, [Complete, Cancelled, Running]);
+    let keys = store.api_keys().await.expect("readable");
+    assert_eq!(keys.len(), 1);
+    assert_eq!(keys[0].scopes, KeyScope::USUAL);
+    let left = store.unfinished().await.expect("readable");
+    assert_eq!(left.len(), 1);
+    assert!(left[0].is_interrupted(at(0)) && left[0].lease_until.is_none());
+    let taken = store.take_over(fifth.runs[2]).await.expect("there");
+    let taken = taken.expect("its process is gone");
+    assert_eq!((taken.lease.epoch, taken.has_submission), (2, false));
+    let given_back = store.requeue(taken.lease).await;
+    assert!(matches!(given_back, Err(StoreError::NotQueueable(_))));
+    let last = receipt(2, fifth.runs[2]);
+    let document = last.to_document().expect("a document");
+    let hash = last.receipt_sha256.expect("a hash");
+    let leased = store.with_lease(taken.lease);
+    leased
+        .finish(fifth.runs[2], document, &hash)
+        .await
+        .expect("ended");
+    let ended = store.run_state(fifth.runs[2]).await.expect("readable");
+    assert_eq!(ended, Some(Complete));
 }

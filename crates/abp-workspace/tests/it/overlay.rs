@@ -112,7 +112,8 @@ enum Edit {
     Directory(usize),
     /// Removes a directory and makes an empty one of its name.
     Replace(usize),
-    Mode(usize, u32),
+    /// With symbols, so that its owner can still enter a directory.
+    Mode(usize, &'static str),
     Move(usize, usize),
     HardLink(usize, usize),
     Link(usize, &'static str),
@@ -146,7 +147,7 @@ impl Edit {
             Self::Remove(at) => [b"rm -rf -- ".as_slice(), &name(*at)].concat(),
             Self::Directory(at) => [b"mkdir -p -- ".as_slice(), &name(*at)].concat(),
             Self::Replace(at) => b"rm -rf -- {} && mkdir -p -- {}".to_vec().fill(&name(*at)),
-            Self::Mode(at, mode) => [format!("chmod {mode:o} ").as_bytes(), &name(*at)].concat(),
+            Self::Mode(at, mode) => [format!("chmod {mode} ").as_bytes(), &name(*at)].concat(),
             Self::Move(from, to) => {
                 [b"mv -T -- ".as_slice(), &name(*from), b" ", &name(*to)].concat()
             }
@@ -189,7 +190,7 @@ impl Fill for Vec<u8> {
 fn edit() -> impl Strategy<Value = Edit> {
     let at = || 0..NAMES.len();
     let text = || prop::sample::select(vec!["", "x\\n", "x\\ny\\n", "z"]);
-    let mode = prop::sample::select(vec![0o644, 0o600, 0o755, 0o700]);
+    let mode = prop::sample::select(vec!["u=rwX,go=rX", "u=rwX,go=", "a+x", "go-rwx"]);
     let target = prop::sample::select(vec!["missing", "a", "g/h", "../out", "/etc"]);
     prop_oneof![
         4 => (at(), text()).prop_map(|(at, text)| Edit::Write(at, text)),

@@ -191,6 +191,7 @@ impl AcpBackend {
             home: Some(home),
             installation: &self.spec.installation,
             overlays: &spec.overlays,
+            is_in_place: spec.source.is_none(),
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

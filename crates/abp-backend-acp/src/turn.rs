@@ -155,7 +155,7 @@ impl Turn<'_> {
                 }
                 Some(incoming) = self.link.next() => self.serve(incoming).await?,
                 Some(exchange) = next_exchange(&mut self.models) => self.measured(exchange).await?,
-                report = self.connections.next() => self.connections.tell(report, self.context).await,
+                report = self.connections.next() => self.connections.tell(report?, self.context).await,
                 error = &mut outgrown => return Err(Stop::Failed(error)),
                 answered = &mut answer => {
                     self.serve_waiting().await?;

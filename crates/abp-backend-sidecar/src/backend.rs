@@ -9,6 +9,7 @@ use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, ModelGateway, Open
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
     ConfinedProgram, Confinement, Engine, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
+    without_parent_components,
 };
 use abp_policy::Holders;
 use secrecy::ExposeSecret as _;
@@ -124,7 +125,13 @@ impl SidecarBackend {
             Some(sandbox) => Confinement::Sandboxed(sandbox.plan.clone()),
             None => Confinement::Hidden(spec.hidden),
         };
+        let args = self.spec.args.iter();
+        let args = args.map(|argument| match &sandbox {
+            Some(_) => without_parent_components(argument),
+            None => argument.clone(),
+        });
         let sidecar = SidecarSpec {
+            args: args.collect(),
             directory: spec.workspace_root,
             egress: Some(spec.policy),
             confinement,
@@ -178,6 +185,7 @@ impl SidecarBackend {
             home: None,
             installation: &[],
             overlays: &spec.overlays,
+            is_in_place: spec.source.is_none(),
         };
         settings.plan(&program, &spec.policy).map(Some)
     }

@@ -2,6 +2,7 @@
 
 use abp_backend_core::{ObservedConnection, RunContext};
 use abp_core::AgentEventKind;
+use abp_error::{AbpError, ErrorCode};
 use abp_host::{Egress, EgressEvent, EgressReport, EgressRule};
 
 /// The connections of one run.
@@ -20,13 +21,17 @@ impl Connections {
     }
 
     /// The next report; never where there is no way out.
-    pub async fn next(&mut self) -> EgressReport {
-        if let Some(egress) = &mut self.egress
-            && let Some(report) = egress.next().await
-        {
-            return report;
-        }
-        std::future::pending().await
+    ///
+    /// # Errors
+    /// Fails where the proxy ended: connections would no longer be listed, so the run must end as well.
+    pub async fn next(&mut self) -> Result<EgressReport, AbpError> {
+        let Some(egress) = &mut self.egress else {
+            return std::future::pending().await;
+        };
+        egress.next().await.ok_or_else(|| {
+            let message = "the egress proxy of the sandbox ended before the run did";
+            AbpError::new(ErrorCode::SandboxUnavailable, message)
+        })
     }
 
     /// Tells the host of a report.

@@ -225,10 +225,17 @@ async fn follow(
                 let RunEnded { exit, stderr_tail, .. } = run.stop().await;
                 return RunEnd::failed(with_process_end(error, exit, &stderr_tail));
             }
-            report = connections.next() => {
-                connections.tell(report, context).await;
-                continue;
-            }
+            report = connections.next() => match report {
+                Ok(report) => {
+                    connections.tell(report, context).await;
+                    continue;
+                }
+                Err(error) => {
+                    let RunEnded { exit, stderr_tail, .. } = run.stop().await;
+                    connections.finish(context).await;
+                    return RunEnd::failed(with_process_end(error, exit, &stderr_tail));
+                }
+            },
             measured = models.next() => {
                 if let Err(error) = models.tell(measured, context).await {
                     connections.finish(context).await;

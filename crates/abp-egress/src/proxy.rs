@@ -116,12 +116,25 @@ impl EgressProxy {
         Ok(self.shared.routes.add_local(route)?)
     }
 
+    /// Waits until nothing is accepted any more, for whatever reason.
+    pub async fn ended(&mut self) {
+        if !self.task.is_finished() {
+            // A panic of the task is its end, too.
+            drop((&mut self.task).await);
+        }
+    }
+
+    /// Ends at once. What is inside the sandbox finds no way out from then on.
+    pub fn abort(&self) {
+        self.task.abort();
+    }
+
     /// Accepts nothing more, lets open connections end within the grace time, and ends the rest. Their
     /// events are in the queue afterwards.
     pub async fn close(mut self) {
         self.stop.send_replace(true);
         let limit = self.grace + 2 * ABORT_TIME;
-        if timeout(limit, &mut self.task).await.is_err() {
+        if timeout(limit, self.ended()).await.is_err() {
             tracing::warn!(target: "abp.egress", "the proxy did not end in time and is aborted");
         }
     }
@@ -129,7 +142,7 @@ impl EgressProxy {
 
 impl Drop for EgressProxy {
     fn drop(&mut self) {
-        self.task.abort();
+        self.abort();
     }
 }
 

@@ -40,9 +40,14 @@ impl Egress {
         Ok(format!("http://127.0.0.1:{}/{name}", self.port))
     }
 
-    /// The next connection that ended, or the number of those that were lost.
+    /// The next connection that ended, or the number of those that were lost; `None` where the proxy itself
+    /// ended, and nothing leads out of the sandbox any more.
     pub async fn next(&mut self) -> Option<EgressReport> {
-        self.events.next().await
+        tokio::select! {
+            biased;
+            report = self.events.next() => report,
+            () = self.proxy.ended() => None,
+        }
     }
 
     /// Ends the proxy, and returns what was not told yet.
@@ -53,5 +58,25 @@ impl Egress {
             rest.push(report);
         }
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// A proxy that died is told, and leaves no way out.
+    #[tokio::test]
+    async fn a_proxy_that_died_is_told_and_nothing_leads_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut egress = Egress::start(listener, None).unwrap();
+        TcpStream::connect(address).unwrap();
+        egress.proxy.abort();
+        assert_eq!(egress.next().await, None);
+        assert!(TcpStream::connect(address).is_err());
+        assert!(egress.close().await.is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub use egress::Egress;
 pub use environment::SIDECAR_ID;
 pub use error::{HostError, SidecarFailure, with_process_end};
 pub use run::{Claim, RunEnded, RunItem, SidecarRun};
-pub use sandbox::{ConfinedProgram, RunSandbox, SandboxSettings};
+pub use sandbox::{ConfinedProgram, RunSandbox, SandboxSettings, without_parent_components};
 pub use sidecar_kit::session::{Grace, Timing};
 pub use sidecar_kit::{PermissionRequest, PermissionResponse};
 pub use spec::SidecarSpec;

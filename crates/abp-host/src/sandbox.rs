@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use abp_core::SandboxReport;
 use abp_error::{AbpError, ErrorCode};
+use abp_glob::GlobList;
 use abp_policy::{Holder, Holders, PolicyEngine, PolicyList, Rule};
 use abp_sandbox::{
     Engine, EngineChoice, Machine, Network, Overlay, SandboxError, SandboxPlan, SandboxRequest,
@@ -49,7 +50,14 @@ pub struct ConfinedProgram<'a> {
     pub installation: &'a [PathBuf],
     /// The overlays at or in the workspace.
     pub overlays: &'a [Overlay],
+    /// Whether the workspace is the user's own directory, so that it has what `deny_read` matches.
+    pub is_in_place: bool,
 }
+
+/// The most names of a workspace in place that are looked through for `deny_read` patterns.
+const MAX_NAMES: usize = 200_000;
+/// The most paths that are hidden one by one for the patterns of a policy.
+const MAX_CONCEALED: usize = 512;
 
 /// A sandbox that was planned for a run.
 #[derive(Debug, Clone)]
@@ -126,17 +134,22 @@ impl SandboxSettings {
             home: program.home.map(Path::to_owned),
             has_usual_paths: program.home.is_some(),
         };
-        let named = protect(&mut request, policy);
+        let mut named = protect(&mut request, policy);
+        if program.is_in_place && engine == Engine::Namespaces {
+            named.extend(conceal_matches(&mut request, policy));
+        }
         let plan = self
             .machine
             .plan(&request)
             .map_err(|error| refused(&error))?;
         // Only the plan says what is mounted: Landlock, for example, cannot deny beneath a grant.
-        let mounted = named
-            .into_iter()
-            .filter(|(_, path)| plan.holds(path))
-            .map(|(rule, _)| rule)
-            .collect();
+        let mut mounted: Vec<Rule> = Vec::new();
+        for (rule, _) in named.iter().filter(|(_, path)| plan.holds(path)) {
+            let is_held = |(other, path): &(Rule, PathBuf)| other != rule || plan.holds(path);
+            if !mounted.contains(rule) && named.iter().all(is_held) {
+                mounted.push(rule.clone());
+            }
+        }
         Ok(RunSandbox {
             plan,
             mounted,
@@ -266,6 +279,87 @@ fn protect(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<(Rule, Pa
         named.push((rule, path));
     }
     named
+}
+
+/// Takes everything into the request that a `deny_read` pattern with wildcards matches now. A pattern is held
+/// only where something matches it, all of it can be hidden, and the whole workspace was looked through.
+fn conceal_matches(request: &mut SandboxRequest, policy: &PolicyEngine) -> Vec<(Rule, PathBuf)> {
+    let named: Vec<Rule> = policy
+        .named_paths()
+        .into_iter()
+        .map(|(rule, _)| rule)
+        .collect();
+    let hidden = policy.unreadable_paths();
+    let is_named = |index: usize| {
+        let mut named = named.iter();
+        named.any(|rule| rule.list == PolicyList::DenyRead && rule.index == index)
+    };
+    if hidden
+        .patterns()
+        .iter()
+        .enumerate()
+        .all(|(index, _)| is_named(index))
+    {
+        return Vec::new();
+    }
+    let Some(matched) = find_matches(&request.workspace, hidden) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (index, path) in matched {
+        let Some(pattern) = hidden.patterns().get(index) else {
+            continue;
+        };
+        let rule = Rule {
+            list: PolicyList::DenyRead,
+            pattern: pattern.clone(),
+            index,
+        };
+        // A link cannot be a mount point; where it leads, the pattern may not match.
+        let is_plain = path.canonicalize().ok().as_ref() == Some(&path);
+        if is_plain {
+            request.concealed.push(path.clone());
+        }
+        found.push((rule, path));
+    }
+    found
+}
+
+/// The paths of a workspace that patterns match, each with the first pattern; none where there are too many
+/// names or matches, or a directory cannot be listed.
+fn find_matches(workspace: &Path, hidden: &GlobList) -> Option<Vec<(usize, PathBuf)>> {
+    let (mut found, mut names) = (Vec::new(), 0);
+    let mut pending = vec![workspace.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).ok()? {
+            let entry = entry.ok()?;
+            names += 1;
+            let path = entry.path();
+            let relative = path.strip_prefix(workspace).ok()?;
+            if let Some(matched) = hidden.first_match(relative) {
+                found.push((matched.index, path));
+            } else if entry.file_type().ok()?.is_dir() {
+                pending.push(path);
+            }
+            if names > MAX_NAMES || found.len() > MAX_CONCEALED {
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// An argument that names a path with `..` in it, as a path without: in a sandbox, directories on the way may be
+/// absent. Everything else stays as it is.
+#[must_use]
+pub fn without_parent_components(argument: &str) -> String {
+    let path = Path::new(argument);
+    let has_parents = path.components().any(|part| part == Component::ParentDir);
+    let resolved = (path.is_absolute() && has_parents).then(|| path.canonicalize().ok());
+    let resolved = resolved
+        .flatten()
+        .and_then(|path| path.into_os_string().into_string().ok());
+    resolved.unwrap_or_else(|| argument.to_owned())
 }
 
 /// Whether a path of the workspace is there when the program starts, with no link on the way to it.

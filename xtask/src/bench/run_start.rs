@@ -119,6 +119,7 @@ async fn start(
             home: None,
             installation: &[],
             overlays,
+            is_in_place: false,
         };
         let sandbox = settings.plan(&confined, &PolicyEngine::default())?;
         spec.confinement = Confinement::Sandboxed(sandbox.plan);

@@ -96,6 +96,7 @@ fn ask(
         home: None,
         installation: &[],
         overlays: &[],
+        is_in_place: true,
     };
     let sandbox = settings.plan(&confined, &policy)?;
     Ok(PlannedSandbox {

@@ -137,7 +137,9 @@ fn d15_a_demand_for_the_kernel_is_refused_where_one_rule_cannot_be_mounted() {
     let cases = [
         (json!({"deny_write": ["readme.txt"]}), 0),
         (json!({"deny_write": ["readme.txt", "*.lock"]}), 3),
-        (json!({"deny_write": ["not-there.txt"]}), 3),
+        // A placeholder is mounted where the directory above it is there.
+        (json!({"deny_write": ["not-there.txt"]}), 0),
+        (json!({"deny_write": ["absent/not-there.txt"]}), 3),
         (json!({"deny_network": ["*"]}), 0),
     ];
     for (policy, expected) in cases {
@@ -545,6 +547,134 @@ final '{"outcome":"complete"}'
     }
     let own = std::fs::read_to_string(desk.path(".codex/config.toml")).unwrap();
     assert_eq!(own, "own\n");
+}
+
+/// In place, patterns hide what they match when the program starts; a link that matches keeps its rule from
+/// being held.
+#[test]
+fn d13_patterns_hide_what_they_match_in_place() {
+    let desk = Desk::new();
+    std::fs::create_dir_all(desk.path("a/b")).unwrap();
+    for file in ["x.key", "a/b/y.key", "a/.env", "a/kept"] {
+        desk.write(file, "secret\n");
+    }
+    std::os::unix::fs::symlink("a/kept", desk.path("z.pem")).unwrap();
+    let policy = json!({"deny_read": ["**/*.key", "**/.env", "*.pem", "*.none"]});
+    desk.write("policy.json", policy.to_string());
+    let run = ["sandbox", "run", "--policy", "policy.json", "--"];
+    let script = "cat x.key a/b/y.key a/.env; mv a moved; cat moved/.env; cat a/kept";
+    let ran = desk.abp(&[&run[..], &["sh", "-c", script]].concat());
+    assert_eq!(ran.stdout, "secret\n", "{}", ran.stderr);
+    let (_, plan) = desk.json(&["sandbox", "explain", "--policy", "policy.json"]);
+    let rules = plan["rules"].as_array().unwrap().iter();
+    let held: Vec<_> = rules
+        .map(|rule| rule["enforced_by"].as_str().unwrap())
+        .collect();
+    assert_eq!(held, ["kernel", "kernel", "none", "none"], "{plan:#}");
+}
+
+/// A script that is named by a path with `..` in it is found, although the directory on the way is absent.
+#[test]
+fn arguments_with_parent_components_lead_to_the_lent_file() {
+    let script =
+        "hello; SEEN=/tmp/seen; run; echo made > made.txt; final '{\"outcome\":\"complete\"}'";
+    let desk = desk_with(script, "", "");
+    std::fs::create_dir(desk.path("way")).unwrap();
+    let config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    let (plain, winding) = (desk.path("agent.sh"), desk.path("way/../agent.sh"));
+    let plain = format!("{plain:?}");
+    assert!(config.contains(&plain));
+    desk.write(
+        "operator.toml",
+        config.replace(&plain, &format!("{winding:?}")),
+    );
+    let (status, receipt) = run(&desk, &["--exclude", "way"]);
+    assert_eq!(status, 0, "{receipt:#}");
+}
+
+/// Variables that make programs load or run other files do not reach an agent, and no program is taken from
+/// the workspace.
+#[test]
+fn d20_variables_of_the_host_do_not_reach_an_agent() {
+    let script =
+        "hello; SEEN=/tmp/seen; run; env > variables.txt; final '{\"outcome\":\"complete\"}'";
+    let desk = desk_with(script, "", "");
+    // Found first if the workspace were searched.
+    desk.write("sh", "#!/bin/sh\nexit 1\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(desk.path("sh"), executable).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut command = desk.command(&[
+        "run",
+        "--config",
+        "operator.toml",
+        "--backend",
+        "agent",
+        "--task",
+        "x",
+    ]);
+    let hostile = [
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "NODE_OPTIONS",
+        "GIT_DIR",
+        "GIT_SSH_COMMAND",
+        "BASH_ENV",
+        "ENV",
+        "PYTHONSTARTUP",
+        "PYTHONPATH",
+        "RUBYOPT",
+        "PERL5OPT",
+        "JAVA_TOOL_OPTIONS",
+        "MY_TOKEN",
+    ];
+    for name in hostile {
+        command.env(name, "/nowhere/hostile");
+    }
+    command.env("PATH", format!(".::./:{path}"));
+    let ran = Ran::new(command.output().unwrap());
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    let receipt: Value = serde_json::from_slice(&std::fs::read(desk.receipt()).unwrap()).unwrap();
+    let diff = receipt["verification"]["git_diff"].as_str().unwrap();
+    assert!(diff.contains("+PATH="), "{diff}");
+    assert!(!diff.contains("hostile"), "{diff}");
+    for name in hostile {
+        assert!(!diff.contains(&format!("+{name}=")), "{name}: {diff}");
+    }
+    let mut search = diff.lines().filter_map(|line| line.strip_prefix("+PATH="));
+    let search = std::env::split_paths(search.next().unwrap());
+    let relative: Vec<_> = search.filter(|path| !path.is_absolute()).collect();
+    assert!(relative.is_empty(), "{relative:?}");
+}
+
+/// Agreement to a file that takes effect on the developer's machine is for its content: another content of the same
+/// path needs another one.
+#[test]
+fn d27_agreement_to_a_file_does_not_outlive_its_content() {
+    let script = "hello; SEEN=/tmp/seen; run; mkdir -p .vscode; date +%N > .vscode/tasks.json; \
+                  final '{\"outcome\":\"complete\"}'";
+    let desk = desk_with(script, "", "");
+    let mut contents = Vec::new();
+    for _ in 0..2 {
+        let before = desk.receipts();
+        run(&desk, &[]);
+        let mut receipts = desk.receipts();
+        receipts.retain(|path| !before.contains(path));
+        let receipt: Value = serde_json::from_slice(&std::fs::read(&receipts[0]).unwrap()).unwrap();
+        let id = receipt["meta"]["run_id"].as_str().unwrap();
+        let apply = ["apply", "--config", "operator.toml", id];
+        let refused = desk.abp(&apply);
+        assert_ne!(refused.status, 0, "{}", refused.stdout);
+        assert!(
+            refused.stderr.contains(".vscode/tasks.json"),
+            "{}",
+            refused.stderr
+        );
+        let applied = desk.abp(&[&apply[..], &["--allow-host-files"]].concat());
+        assert_eq!(applied.status, 0, "{}", applied.stderr);
+        contents.push(std::fs::read_to_string(desk.path(".vscode/tasks.json")).unwrap());
+    }
+    assert_ne!(contents[0], contents[1]);
 }
 
 fn works(program: &str) -> bool {

@@ -122,3 +122,60 @@ async fn landlock_alone_opens_the_port_of_the_proxy_on_every_host() {
         assert_eq!(exit == Exit::Code(0), can_connect, "{address}: {errors}");
     }
 }
+
+/// Families of sockets, each tried as an attack would: towards a listener of the machine, or by being opened.
+#[tokio::test]
+async fn d19_no_socket_of_any_family_leads_out() {
+    if lacks_namespaces("socket families") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    let workspace = place.join("work");
+    fs::create_dir(&workspace).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.set_nonblocking(true).unwrap();
+    tcp.set_nonblocking(true).unwrap();
+    let unix = std::os::unix::net::UnixListener::bind(place.join("docker.sock")).unwrap();
+    unix.set_nonblocking(true).unwrap();
+    let script = format!(
+        r#"exec python3 - <<'PYTHON'
+import ctypes, socket
+def attempt(name, do):
+    try:
+        do()
+        print(name)
+    except OSError:
+        pass
+def talk(family, kind, address):
+    peer = socket.socket(family, kind)
+    peer.settimeout(1)
+    peer.connect(address)
+    peer.send(b"x")
+attempt("tcp", lambda: talk(2, 1, ("127.0.0.1", {tcp})))
+attempt("dns", lambda: talk(2, 2, ("192.0.2.53", 53)))
+attempt("unix", lambda: talk(1, 1, "{unix}"))
+talked = socket.socket(2, 2)
+try:
+    talked.sendto(b"secret", ("127.0.0.1", {udp}))
+except OSError:
+    pass
+for name, family, kind, protocol in [("raw", 2, 3, 1), ("packet", 17, 3, 768), ("vsock", 40, 1, 0),
+        ("netlink", 16, 3, 15), ("bluetooth", 31, 3, 1), ("alg", 38, 5, 0), ("xdp", 44, 3, 0), ("rds", 21, 5, 0)]:
+    attempt(name, lambda: socket.socket(family, kind, protocol))
+def io_uring():
+    if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0:
+        raise OSError
+attempt("io_uring", io_uring)
+print("end")
+PYTHON"#,
+        tcp = tcp.local_addr().unwrap().port(),
+        udp = udp.local_addr().unwrap().port(),
+        unix = place.join("docker.sock").display(),
+    );
+    let (exit, output, errors) = run(&request(&workspace), &script).await.unwrap();
+    assert_eq!((exit, &*output), (Exit::Code(0), "end\n"), "{errors}");
+    assert!(tcp.accept().is_err() && unix.accept().is_err());
+    assert!(udp.recv(&mut [0; 8]).is_err(), "nothing arrived");
+}

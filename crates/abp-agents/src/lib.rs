@@ -12,4 +12,4 @@ mod template;
 pub use install::{AgentsDirectory, InstallState, InstalledAgent};
 pub use preset::{AgentPreset, AgentProgram, PackageSource, PermissionBehaviour};
 pub use presets::{find_preset, presets};
-pub use template::{ModelTarget, fill, fill_pairs};
+pub use template::{GatewayTarget, fill, fill_pairs};

@@ -4,7 +4,7 @@ use abp_error::{AbpError, ErrorCode};
 
 /// The values of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct ModelTarget<'a> {
+pub struct GatewayTarget<'a> {
     /// The address of the run's gateway, as the agent reaches it, without a path.
     pub url: &'a str,
     /// The run's key.
@@ -17,7 +17,7 @@ pub struct ModelTarget<'a> {
 ///
 /// # Errors
 /// Refuses a value that a quoted text of TOML or JSON could not hold as it is.
-pub fn fill(text: &str, target: &ModelTarget<'_>) -> Result<String, AbpError> {
+pub fn fill(text: &str, target: &GatewayTarget<'_>) -> Result<String, AbpError> {
     let values = [
         ("{url}", target.url),
         ("{key}", target.key),
@@ -43,7 +43,7 @@ pub fn fill(text: &str, target: &ModelTarget<'_>) -> Result<String, AbpError> {
 /// As [`fill`].
 pub fn fill_pairs<'a, N: ToString + 'a, V: AsRef<str> + 'a>(
     pairs: impl IntoIterator<Item = (N, V)>,
-    target: &ModelTarget<'_>,
+    target: &GatewayTarget<'_>,
 ) -> Result<Vec<(String, String)>, AbpError> {
     let pairs = pairs.into_iter();
     pairs
@@ -59,7 +59,7 @@ fn is_plain(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const TARGET: ModelTarget<'_> = ModelTarget {
+    const TARGET: GatewayTarget<'_> = GatewayTarget {
         url: "http://127.0.0.1:3128/models",
         key: "abp_1",
         model: "m",
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_value_that_would_leave_its_quotes_is_refused() {
         for model in ["a\"b", "a\nb", "a\\b", "a b", "ä"] {
-            let target = ModelTarget { model, ..TARGET };
+            let target = GatewayTarget { model, ..TARGET };
             assert!(fill("model = \"{model}\"", &target).is_err(), "{model:?}");
             // It is not needed here.
             assert!(fill("{url}", &target).is_ok(), "{model:?}");

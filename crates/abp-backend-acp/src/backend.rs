@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_agents::{ModelTarget, fill, fill_pairs};
+use abp_agents::{GatewayTarget, fill, fill_pairs};
 use abp_backend_core::{
     Backend, BackendDescriptor, BoxFuture, ModelGateway, ModelGrant, OpenSpec, RunModels, Session,
 };
@@ -114,7 +114,7 @@ impl AcpBackend {
             .as_ref()
             .map_or("", |models| models.key.expose_secret());
         let asked = spec.model.as_deref().filter(|model| !model.is_empty());
-        let target = ModelTarget {
+        let target = GatewayTarget {
             url: &url,
             key,
             model: asked.unwrap_or(&self.spec.usual_model),
@@ -200,7 +200,7 @@ impl AcpBackend {
     fn program(
         &self,
         spec: &OpenSpec,
-        target: &ModelTarget<'_>,
+        target: &GatewayTarget<'_>,
         home: &Path,
         sandbox: Option<&RunSandbox>,
     ) -> Result<SidecarSpec, AbpError> {

@@ -30,7 +30,7 @@ use crate::wire;
 pub const PROXY_PORT: u16 = 3128;
 /// The path of a workspace, and that of a home, where they are the same for every program.
 const USUAL_WORKSPACE: &str = "/workspace";
-const USUAL_HOME: &str = "/home/agent";
+const USUAL_HOME: &str = "/agent";
 /// The default size of each private directory in memory, in bytes.
 const DEFAULT_SCRATCH: u64 = 1 << 30;
 /// What Landlock and seccomp alone do not hold; the tests try each.

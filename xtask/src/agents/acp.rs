@@ -3,6 +3,11 @@
 //! Each is installed in its pinned version, sandboxed, in front of a scripted model behind the gateway, with a
 //! home directory of nobody's. What is checked is in `tests/agents/README.md`.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a member that a JSON value does not have is null"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -246,6 +251,10 @@ impl Lab {
         let first = self.run(preset, &task("a.txt", "marker-remembered"), &[])?;
         first.is("complete")?;
         self.model.take_requests();
+        if preset.name == "gemini" {
+            // Gemini CLI 0.61 does not find a session that began in the same minute as the one it starts with.
+            std::thread::sleep(Duration::from_secs(61));
+        }
         let id = first.summary["run_id"]
             .as_str()
             .unwrap_or_default()

@@ -2,6 +2,11 @@
 //!
 //! The prompt says what to do in words `KEY=VALUE`; see `Behaviour`.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a member that a JSON value does not have is null"
+)]
+
 use std::io::{self, BufRead as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -91,15 +96,15 @@ impl Agent {
                     let error = json!({ "code": -32000, "message": "log in first" });
                     send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))?;
                 }
-                "session/new" | "session/fork" => answer(&id, json!({ "sessionId": SESSION }))?,
+                "session/new" | "session/fork" => answer(&id, &json!({ "sessionId": SESSION }))?,
                 "session/load" => {
-                    update(json!({
+                    update(&json!({
                         "sessionUpdate": "agent_message_chunk",
                         "content": { "type": "text", "text": "of an earlier run" },
                     }))?;
-                    answer(&id, json!({}))?;
+                    answer(&id, &json!({}))?;
                 }
-                "session/set_mode" => answer(&id, json!({}))?,
+                "session/set_mode" => answer(&id, &json!({}))?,
                 "session/prompt" => self.prompt(&id, &message["params"])?,
                 _ => {}
             }
@@ -115,7 +120,7 @@ impl Agent {
         };
         answer(
             id,
-            json!({
+            &json!({
                 "protocolVersion": version,
                 "agentInfo": { "name": "scripted", "version": "1.0.0" },
                 "agentCapabilities": { "loadSession": true },
@@ -131,7 +136,7 @@ impl Agent {
             found.unwrap_or("file.txt").to_owned()
         };
         match self.behaviour {
-            Behaviour::Idle => return answer(id, json!({ "stopReason": "end_turn" })),
+            Behaviour::Idle => return answer(id, &json!({ "stopReason": "end_turn" })),
             Behaviour::Dies => {
                 eprint("it broke")?;
                 std::process::exit(3);
@@ -141,7 +146,7 @@ impl Agent {
             Behaviour::Endless => return endless(),
             Behaviour::Noisy => {
                 print("this is no message\n")?;
-                update(json!({ "sessionUpdate": "from_the_future", "x": 1 }))?;
+                update(&json!({ "sessionUpdate": "from_the_future", "x": 1 }))?;
                 send(&json!({ "jsonrpc": "2.0", "method": "future/thing", "params": {} }))?;
                 send(
                     &json!({ "jsonrpc": "2.0", "id": 900, "method": "terminal/create", "params": {} }),
@@ -150,12 +155,12 @@ impl Agent {
             _ => {}
         }
         self.write_file(&word("FILE"))?;
-        update(json!({
+        update(&json!({
             "sessionUpdate": "agent_message_chunk",
             "content": { "type": "text", "text": "done" },
         }))?;
         let usage = json!({ "totalTokens": 7, "inputTokens": 3, "outputTokens": 4 });
-        answer(id, json!({ "stopReason": "end_turn", "usage": usage }))
+        answer(id, &json!({ "stopReason": "end_turn", "usage": usage }))
     }
 
     /// Announces a write, asks where it is one that asks, and tells what came of it.
@@ -169,7 +174,7 @@ impl Agent {
         });
         let mut announced = call.clone();
         announced["sessionUpdate"] = json!("tool_call");
-        update(announced)?;
+        update(&announced)?;
         let is_allowed = match self.behaviour {
             Behaviour::Silent | Behaviour::ThroughHost => true,
             _ => ask(&call)? || self.behaviour == Behaviour::Stubborn,
@@ -184,14 +189,14 @@ impl Agent {
             _ => false,
         };
         let status = if done { "completed" } else { "failed" };
-        update(json!({
+        update(&json!({
             "sessionUpdate": "tool_call_update", "toolCallId": "call-1", "status": status,
         }))
     }
 
     /// Waits for the end of its process; one that asks late does so once it was cancelled.
     fn never_end(&self) -> io::Result<()> {
-        update(json!({
+        update(&json!({
             "sessionUpdate": "agent_message_chunk",
             "content": { "type": "text", "text": "working" },
         }))?;
@@ -240,12 +245,12 @@ fn request(id: u64, method: &str, params: &Value) -> io::Result<Value> {
 fn flood(id: &Value) -> io::Result<()> {
     let text = "x".repeat(1_000);
     for _ in 0..20_000 {
-        update(json!({
+        update(&json!({
             "sessionUpdate": "agent_thought_chunk",
             "content": { "type": "text", "text": text },
         }))?;
     }
-    answer(id, json!({ "stopReason": "end_turn" }))
+    answer(id, &json!({ "stopReason": "end_turn" }))
 }
 
 fn endless() -> io::Result<()> {
@@ -254,12 +259,12 @@ fn endless() -> io::Result<()> {
     }
 }
 
-fn update(update: Value) -> io::Result<()> {
+fn update(update: &Value) -> io::Result<()> {
     let params = json!({ "sessionId": SESSION, "update": update });
     send(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
 }
 
-fn answer(id: &Value, result: Value) -> io::Result<()> {
+fn answer(id: &Value, result: &Value) -> io::Result<()> {
     send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 

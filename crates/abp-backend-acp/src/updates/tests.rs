@@ -1,3 +1,5 @@
+//! Updates, one by one.
+
 use serde_json::json;
 
 use super::*;

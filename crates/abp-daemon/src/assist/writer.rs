@@ -22,7 +22,8 @@ pub(super) struct Writer {
 #[derive(Debug)]
 enum WriterKind {
     Packets(Packets),
-    AgUi(AgUi),
+    /// In a box: it is much larger than the others.
+    AgUi(Box<AgUi>),
     Text(Transcript),
 }
 
@@ -36,7 +37,7 @@ impl Writer {
         let kind = match (framing, profile) {
             (Framing::Text(_), _) => WriterKind::Text(Transcript::default()),
             (_, Profile::Packets) => WriterKind::Packets(Packets::new(run_id)),
-            (_, Profile::AgUi) => WriterKind::AgUi(AgUi::new(run_id, conversation)),
+            (_, Profile::AgUi) => WriterKind::AgUi(Box::new(AgUi::new(run_id, conversation))),
         };
         Self { kind, framing }
     }

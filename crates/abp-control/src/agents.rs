@@ -41,6 +41,18 @@ pub fn homes(config: &Config) -> AgentHomes {
     AgentHomes::new(all.unwrap_or(stages).join("homes").join(own))
 }
 
+/// The names of agents that ask models through the gateway.
+pub(crate) fn agent_names(config: &Config) -> Vec<String> {
+    let configured = config.backends.iter().filter(|(_, backend)| {
+        let models = AgentModels::Gateway;
+        matches!(backend, BackendConfig::Acp { models: found, .. } if *found == models)
+    });
+    let configured = configured.map(|(name, _)| name.clone());
+    let is_free = |name: &&str| !config.backends.contains_key(*name);
+    let known = presets().iter().map(|preset| preset.name).filter(is_free);
+    known.map(ToOwned::to_owned).chain(configured).collect()
+}
+
 /// Adds the installed agents of the table, under their own names, and the configured ones, which win over
 /// others of the same name.
 pub(crate) fn register_agents(

@@ -16,6 +16,7 @@ use abp_error::AbpError;
 use abp_plan::{ModelTarget, ServedModels};
 use serde::Serialize;
 
+use crate::agents::agent_names;
 use crate::models::http_upstream;
 
 /// What the name of an upstream's backend begins with.
@@ -128,7 +129,25 @@ pub(crate) fn prices_by_backend(config: &Config) -> BTreeMap<String, PriceTable>
     });
     configured
         .chain([(MOCK_BACKEND.to_owned(), mock)])
+        .chain(agent_prices(config))
         .collect()
+}
+
+/// The prices of agents, which ask any upstream: those of all upstreams together. Where two have a price for one
+/// model it is the first upstream's, which is the one that is asked.
+fn agent_prices(config: &Config) -> Vec<(String, PriceTable)> {
+    let tables = config.upstreams.values();
+    let tables = tables.filter_map(|upstream| config.prices.get(upstream.prices.as_ref()?));
+    let mut together: BTreeMap<String, ModelPrice> = BTreeMap::new();
+    for (model, price) in tables.flatten() {
+        together.entry(model.clone()).or_insert(*price);
+    }
+    if together.is_empty() {
+        return Vec::new();
+    }
+    let table = price_table(&together);
+    let names = agent_names(config).into_iter();
+    names.map(|name| (name, table.clone())).collect()
 }
 
 pub(crate) fn price_table(prices: &BTreeMap<String, ModelPrice>) -> PriceTable {
@@ -160,6 +179,9 @@ pub(crate) fn settle_model(config: &Config, backend: &str, asked: &mut RuntimeCo
             names.find(|name| is_plain(&name.as_str())).cloned()
         });
         asked.model = first.or_else(|| is_mock.then(|| MOCK.to_owned()));
+        if agent_names(config).iter().any(|name| name == backend) {
+            asked.model = first_configured_model(config).map(ToOwned::to_owned);
+        }
     }
     let aliases = served.map(|upstream| &upstream.aliases);
     let vendor_name = |name: &String| aliases?.get(name).cloned();

@@ -103,15 +103,13 @@ pub(crate) fn names(receipt: &Receipt) -> Vec<String> {
 }
 
 pub(crate) fn warnings(receipt: &Receipt) -> Vec<&str> {
-    let warning = |kind| match kind {
-        &AgentEventKind::Warning { ref message } => Some(message.as_str()),
-        _ => None,
-    };
-    receipt
-        .trace
-        .iter()
-        .filter_map(|event| warning(&event.kind))
-        .collect()
+    let mut warnings = Vec::new();
+    for event in &receipt.trace {
+        if let AgentEventKind::Warning { message } = &event.kind {
+            warnings.push(message.as_str());
+        }
+    }
+    warnings
 }
 
 /// Whether a process of the scripted agent with this home directory is left.

@@ -52,6 +52,7 @@ fn reading_commands_create_nothing() {
         (&["keys", "show", "operator"], 2),
         (&["doctor"], 0),
         (&["backends"], 0),
+        (&["agents", "list"], 0),
         (&["models"], 0),
         (&["config", "show"], 0),
         (&["config", "check"], 0),

@@ -238,6 +238,7 @@ const PATHS: &str = r#"
 state_dir = "P"
 stages_dir = "S"
 hosts_dir = "P"
+agents_dir = "P"
 [server]
 tls_cert = "P"
 tls_key = "P"

@@ -159,7 +159,11 @@ impl WorkspaceManager {
         let identity = SourceIdentity::of(&source, &source_path)
             .map_err(|error| root_error(root, error.into()))?;
         let stage = Stage::create(&self.stages_dir, run_id)?;
-        match self.fill(&stage, spec.mode, &source, &source_path, selection, hidden) {
+        let origin = SourceRoot {
+            dir: &source,
+            path: &source_path,
+        };
+        match self.fill(&stage, spec.mode, &origin, selection, hidden) {
             Ok(filled) => Ok(self.workspace(stage, filled, source, identity)),
             Err(error) => {
                 if let Err(left) = stage.delete() {
@@ -228,8 +232,7 @@ impl WorkspaceManager {
         &self,
         stage: &Stage,
         mode: WorkspaceMode,
-        source: &Dir,
-        source_path: &Path,
+        source: &SourceRoot<'_>,
         selection: Selection,
         hidden: &GlobList,
     ) -> Result<FilledStage, Error> {
@@ -238,7 +241,7 @@ impl WorkspaceManager {
             (WorkspaceMode::Staged, StageChoice::Copy { reason }) => reason.clone(),
             (WorkspaceMode::Staged, StageChoice::Overlay) => {
                 let selection = selection.clone();
-                match self.survey(stage, source, source_path, selection, hidden) {
+                match self.survey(stage, source, selection, hidden) {
                     Err(Error::NoOverlay { reason }) => {
                         stage.empty()?;
                         Some(reason)
@@ -247,15 +250,14 @@ impl WorkspaceManager {
                 }
             }
         };
-        self.record(stage, mode, source, source_path, selection, hidden, reason)
+        self.record(stage, mode, source, selection, hidden, reason)
     }
 
     /// Fills a stage with the layers of an overlay.
     fn survey(
         &self,
         stage: &Stage,
-        source: &Dir,
-        source_path: &Path,
+        source: &SourceRoot<'_>,
         selection: Selection,
         hidden: &GlobList,
     ) -> Result<FilledStage, Error> {
@@ -267,7 +269,7 @@ impl WorkspaceManager {
         };
         let tree = stage.create_tree()?;
         let surveyed =
-            OverlayStage::prepare(stage, source, source_path, selection, hidden, bounds)?;
+            OverlayStage::prepare(stage, source.dir, source.path, selection, hidden, bounds)?;
         if self.progress.is_stopped() {
             return Err(Error::Stopped);
         }
@@ -282,7 +284,7 @@ impl WorkspaceManager {
             Some(limits) => {
                 let (manifest, path) = (&surveyed.manifest, stage.path.join(TREE));
                 let stream = || stage.create_nameless("stream").map_err(io::Error::other);
-                import_baseline(limits, manifest, source, &path, stream)
+                import_baseline(limits, manifest, source.dir, &path, stream)
             }
         };
         if git == GitBaseline::Made {
@@ -314,8 +316,7 @@ impl WorkspaceManager {
         &self,
         stage: &Stage,
         mode: WorkspaceMode,
-        source: &Dir,
-        source_path: &Path,
+        source: &SourceRoot<'_>,
         selection: Selection,
         hidden: &GlobList,
         reason: Option<String>,
@@ -328,7 +329,7 @@ impl WorkspaceManager {
         };
         let progress = Arc::clone(&self.progress);
         let budget = Budget::new(self.limits, stage.free_space()?, progress);
-        let mut walker = Walker::new(source, StateDir::Own)
+        let mut walker = Walker::new(source.dir, StateDir::Own)
             .select(selection.clone())
             .skip(stage.stages_id()?);
         if copy.is_some() {
@@ -371,7 +372,7 @@ impl WorkspaceManager {
             "workspace prepared"
         );
         let lent: BTreeSet<Vec<u8>> = walked.layers.lent.into_iter().collect();
-        let overlays = lend(stage, source, source_path, &lent, &walked.layers.masked)?;
+        let overlays = lend(stage, source.dir, source.path, &lent, &walked.layers.masked)?;
         let placeholders = match &copy {
             Some(tree) => {
                 let chosen = choose(&self.placeholders, &manifest);
@@ -433,6 +434,12 @@ impl WorkspaceManager {
             limits: self.limits,
         }
     }
+}
+
+/// A source, open and by its canonical path.
+struct SourceRoot<'a> {
+    dir: &'a Dir,
+    path: &'a Path,
 }
 
 /// A stage that is complete.

@@ -344,7 +344,7 @@ impl<'a> Descent<'a> {
         match fate {
             Fate::Take => {}
             Fate::Ignore { reason } if entry.file_type.is_dir() && self.lends(&entry.name) => {
-                return self.lend_directory(here, &entry.name, path, reason);
+                return self.lend_directory(here, &entry.name, path, &reason);
             }
             Fate::Leave { reason } | Fate::Ignore { reason } => {
                 self.leave(path, reason);
@@ -443,7 +443,7 @@ impl<'a> Descent<'a> {
         here: &Here,
         name: &[u8],
         path: &mut Vec<u8>,
-        reason: String,
+        reason: &str,
     ) -> Result<(), Error> {
         let listed = here.dir.open_dir(name).and_then(|dir| {
             let hidden = self.walker.hidden.as_ref();

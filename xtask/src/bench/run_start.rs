@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<()> {
         anyhow::ensure!(*overlay.form() == StageForm::Overlay, "no overlay stage");
         surveyed.push(took);
         let started =
-            runtime.block_on(start(overlay.root(), Some(&settings), &overlay.overlays()))?;
+            runtime.block_on(start(overlay.root(), Some(&settings), overlay.overlays()))?;
         whole.push(took + started);
         let began = Instant::now();
         anyhow::ensure!(overlay.changes()?.is_empty(), "nothing was changed");

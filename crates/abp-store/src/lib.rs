@@ -39,22 +39,7 @@
 //!   than a key may spend. What a process had reserved when it ended counts as spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
 //!
-//! # What is promised of exchanges
-//!
-//! Recording an exchange waits for nothing, so it promises less:
-//!
-//! - A record is durable when it is sealed: when [`ExchangeLog::flush`] or [`Store::close`] returns, or
-//!   by itself within a tenth of a second and the time the disk takes. A process that is killed, or
-//!   loses its power, loses at most what it recorded in that time. That this may have happened is
-//!   counted, once for every such process: [`StoreReader::exchange_crashes`].
-//! - What is sealed is as safe as everything else: one entry of the signed log binds every byte of it,
-//!   and what was changed or removed since is reported by its segment.
-//! - Records wait in a ring that is [bounded](StoreOptions::exchange_ring_bytes). Room for a record is
-//!   taken before the exchange begins: when there is none, [`ExchangeLog::admit`] says so at once, and
-//!   the exchange should be refused. No record that was admitted is ever dropped to make room.
-//! - While the disk is full or fails, records stay in the ring and are written, once, when it works
-//!   again. [`Health::exchanges`] tells how many wait, and how many were lost because the store was
-//!   closed before they came or before they could be written.
+//! Recording an exchange waits for nothing, so it promises less: see [`ExchangeLog`].
 //!
 //! # When writing fails
 //!

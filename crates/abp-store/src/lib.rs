@@ -11,14 +11,13 @@
 //! - [`Store::keep_change_set`] stores the changes of a run until they are decided;
 //!   [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source, and
 //!   every decision is an entry of the log.
-//! - [`Store::exchange_log`] records a gateway's exchanges, which are too many for a row and a signature
-//!   each. They are sealed many at a time, and each is still [found](StoreReader::exchange) and proven.
+//! - [`Store::submit`] queues a run for any process, which [claims](Store::claim) it and holds its [`Lease`].
+//! - [`Store::exchange_log`] records a gateway's exchanges, sealed many at a time; [`ExchangeLog`] promises less.
 //! - Beside them are a gateway's [keys](Store::add_key) and [accounts](Store::reserve), the
 //!   [answers](Store::keep_answer) its callers come back to, and the [reasoning](Store::keep_reasoning)
 //!   its vendors want back.
 //! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
-//! - [`ReceiptJudge`] says whether a file is proven by the log to be a run's receipt.
-//! - [`Store::open_existing`] and [`StoreReader::open_existing`] create nothing where there is no store.
+//! - [`ReceiptJudge`] says whether a file is proven to be a run's receipt; [`Store::open_existing`] creates nothing.
 //!
 //! # What is promised
 //!
@@ -38,8 +37,6 @@
 //! - However many processes reserve at once, what was spent and what is reserved never add up to more
 //!   than a key may spend. What a process had reserved when it ended counts as spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
-//!
-//! Recording an exchange waits for nothing, so it promises less: see [`ExchangeLog`].
 //!
 //! # When writing fails
 //!

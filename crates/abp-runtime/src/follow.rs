@@ -66,6 +66,8 @@ pub struct EventStream {
     changes: Option<StoreChanges>,
     /// Whether the end of the run in this process is the end of the stream, whatever the store says.
     ends_here: bool,
+    /// Whether everything was given, and the store need not be asked.
+    has_all: bool,
 }
 
 /// The tail of a run of this process, seen by one follower.
@@ -149,6 +151,7 @@ impl EventStream {
             live: None,
             changes: None,
             ends_here: false,
+            has_all: false,
         }
     }
 
@@ -185,6 +188,9 @@ impl EventStream {
             if self.live.is_some() {
                 self.follow_tail().await?;
                 continue;
+            }
+            if self.has_all {
+                return Ok(None);
             }
             // Subscribed before looking, so that no change is missed in between.
             if self.changes.is_none() {
@@ -229,7 +235,11 @@ impl EventStream {
                     drop(live.wake.changed().await);
                     journal_is_read = false;
                 }
-                FollowStep::Leave => self.live = None,
+                FollowStep::Leave => {
+                    let is_whole = live.tail.lock().next_seq() == self.next;
+                    self.has_all = self.ends_here && is_whole;
+                    self.live = None;
+                }
             }
         }
         Ok(())

@@ -8,6 +8,7 @@
 mod application;
 mod approval;
 mod audience;
+mod entry;
 mod error;
 mod execute;
 mod finish;

@@ -15,12 +15,9 @@ use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
-use abp_receipt::Hash;
 use abp_store::{
-    Acceptance, CancelRecord, Decider, IdempotencyKey, Lease, NewRun, Project, Store, StoreError,
-    StoreOptions,
+    Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreOptions,
 };
-use abp_stream::Redactor;
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::{ChangeSet, WorkspaceManager};
 use secrecy::SecretString;
@@ -32,6 +29,7 @@ use crate::application::{
     Applied, ApplyRequest, DecisionState, Undecided, decided_paths, decision_state, discard_stage,
     policy_of, recover_applications,
 };
+use crate::entry::{journal_entry, named_request, request_hash};
 use crate::execute::{Accepted, Attempt, supervise};
 use crate::follow::{EventHub, EventStream};
 use crate::handle::{ReceiptHandle, RunHandle, StartedRun};
@@ -39,7 +37,6 @@ use crate::lease::{CancelSlot, LeaseKeeper};
 use crate::mcp::McpGrant;
 use crate::meter::Meter;
 use crate::mortality::may_die;
-use crate::record::now;
 use crate::recover::{end, missing_copies, recover};
 use crate::running::{Cancellation, RunPlace, RunningRuns};
 use crate::stage::workspace_error;
@@ -797,56 +794,10 @@ fn start(
     }
 }
 
-fn journal_entry(
-    plan: &RunPlan,
-    run_id: Uuid,
-    backend_asked: &str,
-) -> Result<NewRun, RuntimeError> {
-    Ok(NewRun {
-        run_id,
-        order_json: redacted(plan.order())?,
-        order_sha256: plan.order_sha256().to_owned(),
-        backend: plan.projection().selected_backend.clone(),
-        backend_asked: Some(backend_asked.to_owned()),
-        // A root that is not there is refused when it is staged.
-        project: Project::locate(plan.order().workspace.root.as_ref()).ok(),
-        principal: None,
-        at: now(),
-        idempotency_key: None,
-    })
-}
-
-fn named_request(key: Option<&str>, request: Option<Hash>) -> Option<IdempotencyKey> {
-    let key = key?.to_owned();
-    Some(IdempotencyKey {
-        key,
-        request: request?,
-    })
-}
-
-/// What makes two requests the same: the backend and the order, but for its id and for who listens. A
-/// relative root is another directory elsewhere.
-fn request_hash(backend_name: &str, mut order: WorkOrder) -> Result<Hash, RuntimeError> {
-    order.id = Uuid::nil();
-    order.client = None;
-    let root = std::path::absolute(&order.workspace.root);
-    let request = serde_json::to_vec(&(backend_name, root.ok(), order));
-    let request = request.map_err(|error| RuntimeError::Lost(error.to_string()))?;
-    Ok(Hash::of(&request))
-}
-
 async fn blocking(
     work: impl FnOnce() -> Result<(), RuntimeError> + Send + 'static,
 ) -> Result<(), RuntimeError> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| RuntimeError::Lost(error.to_string()))?
-}
-
-/// The order for the journal, without the secrets of its environment.
-fn redacted(order: &WorkOrder) -> Result<String, RuntimeError> {
-    let mut json =
-        serde_json::to_value(order).map_err(|error| RuntimeError::Lost(error.to_string()))?;
-    Redactor::for_environment(&order.config.env).redact_value(&mut json);
-    Ok(json.to_string())
 }

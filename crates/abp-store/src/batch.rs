@@ -21,7 +21,7 @@ use crate::approval::{ApprovalChange, OwnRun};
 use crate::bound_row::BoundRow;
 use crate::command::{Command, Done, Ending, NewEvents, Reply};
 use crate::exchange::{ExchangeChange, Pending};
-use crate::lifecycle::{Ending as LifecycleEnding, LifecycleStep, Standing, StepRefused};
+use crate::lifecycle::{Ending as LifecycleEnding, LifecycleStep, RunStanding, StepRefused};
 use crate::log::{LogMemory, LogTail, Signed, number};
 use crate::outbox::announce_end;
 use crate::queue::{Lease, WaitingRun};
@@ -112,7 +112,7 @@ enum Step {
 impl Slot {
     /// The state after a step of the holder of the lease, which own_run has checked.
     fn after(&self, run_id: Uuid, step: LifecycleStep) -> Result<RunState, StoreError> {
-        let standing = Standing {
+        let standing = RunStanding {
             state: self.state,
             epoch: self.epoch,
         };

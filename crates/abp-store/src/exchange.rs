@@ -164,6 +164,21 @@ pub(crate) enum ExchangeChange {
 }
 
 /// Where exchanges are recorded. Cloning the handle is cheap.
+///
+/// Recording an exchange waits for nothing, so it promises less than the rest of the store:
+///
+/// - A record is durable when it is sealed: when [`Self::flush`] or [`Store::close`] returns, or
+///   by itself within a tenth of a second and the time the disk takes. A process that is killed, or
+///   loses its power, loses at most what it recorded in that time. That this may have happened is
+///   counted, once for every such process: [`StoreReader::exchange_crashes`](crate::StoreReader::exchange_crashes).
+/// - What is sealed is as safe as everything else: one entry of the signed log binds every byte of it,
+///   and what was changed or removed since is reported by its segment.
+/// - Records wait in a ring that is [bounded](crate::StoreOptions::exchange_ring_bytes). Room for a record
+///   is taken before the exchange begins: when there is none, [`Self::admit`] says so at once, and
+///   the exchange should be refused. No record that was admitted is ever dropped to make room.
+/// - While the disk is full or fails, records stay in the ring and are written, once, when it works
+///   again. [`Health::exchanges`](crate::Health::exchanges) tells how many wait, and how many were lost
+///   because the store was closed before they came or before they could be written.
 #[derive(Debug, Clone)]
 pub struct ExchangeLog {
     store: Store,

@@ -11,14 +11,13 @@
 //! - [`Store::keep_change_set`] stores the changes of a run until they are decided;
 //!   [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source, and
 //!   every decision is an entry of the log.
-//! - [`Store::exchange_log`] records a gateway's exchanges, which are too many for a row and a signature
-//!   each. They are sealed many at a time, and each is still [found](StoreReader::exchange) and proven.
+//! - [`Store::submit`] queues a run for any process, which [claims](Store::claim) it and holds its [`Lease`].
+//! - [`Store::exchange_log`] records a gateway's exchanges, sealed many at a time; [`ExchangeLog`] promises less.
 //! - Beside them are a gateway's [keys](Store::add_key) and [accounts](Store::reserve), the
 //!   [answers](Store::keep_answer) its callers come back to, and the [reasoning](Store::keep_reasoning)
 //!   its vendors want back.
 //! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
-//! - [`ReceiptJudge`] says whether a file is proven by the log to be a run's receipt.
-//! - [`Store::open_existing`] and [`StoreReader::open_existing`] create nothing where there is no store.
+//! - [`ReceiptJudge`] says whether a file is proven to be a run's receipt; [`Store::open_existing`] creates nothing.
 //!
 //! # What is promised
 //!
@@ -38,23 +37,6 @@
 //! - However many processes reserve at once, what was spent and what is reserved never add up to more
 //!   than a key may spend. What a process had reserved when it ended counts as spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
-//!
-//! # What is promised of exchanges
-//!
-//! Recording an exchange waits for nothing, so it promises less:
-//!
-//! - A record is durable when it is sealed: when [`ExchangeLog::flush`] or [`Store::close`] returns, or
-//!   by itself within a tenth of a second and the time the disk takes. A process that is killed, or
-//!   loses its power, loses at most what it recorded in that time. That this may have happened is
-//!   counted, once for every such process: [`StoreReader::exchange_crashes`].
-//! - What is sealed is as safe as everything else: one entry of the signed log binds every byte of it,
-//!   and what was changed or removed since is reported by its segment.
-//! - Records wait in a ring that is [bounded](StoreOptions::exchange_ring_bytes). Room for a record is
-//!   taken before the exchange begins: when there is none, [`ExchangeLog::admit`] says so at once, and
-//!   the exchange should be refused. No record that was admitted is ever dropped to make room.
-//! - While the disk is full or fails, records stay in the ring and are written, once, when it works
-//!   again. [`Health::exchanges`] tells how many wait, and how many were lost because the store was
-//!   closed before they came or before they could be written.
 //!
 //! # When writing fails
 //!

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The transactions of the store ask it before they write, so a step that it does not have cannot be
-//! stored. It knows nothing of time or of processes: [`Standing`] adds who holds the lease.
+//! stored. It knows nothing of time or of processes: [`RunStanding`] adds who holds the lease.
 
 use crate::RunState;
 
@@ -119,7 +119,7 @@ pub const fn after(state: RunState, step: LifecycleStep) -> Option<RunState> {
 
 /// What decides whether a write for a run is taken: its state, and who holds its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct RunStanding {
     /// The state.
     pub state: RunState,
     /// Counts the leases; the newest is the one that counts.
@@ -137,7 +137,7 @@ pub enum StepRefused {
     NotNow,
 }
 
-impl Standing {
+impl RunStanding {
     /// The standing of a run that was submitted.
     pub const QUEUED: Self = Self {
         state: RunState::Queued,
@@ -230,7 +230,7 @@ mod tests {
         fn a_smaller_epoch_changes_nothing(
             tries in prop::collection::vec((0..LifecycleStep::ALL.len(), 0_u64..6), 0..60)
         ) {
-            let mut standing = Standing::QUEUED;
+            let mut standing = RunStanding::QUEUED;
             let mut endings = 0;
             for (step, epoch) in tries {
                 let step = LifecycleStep::ALL[step];

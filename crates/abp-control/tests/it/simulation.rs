@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use abp_control::RunState;
-use abp_control::lifecycle::{Ending, LifecycleStep, Recovery, Standing};
+use abp_control::lifecycle::{Ending, LifecycleStep, Recovery, RunStanding};
 use abp_stream::{EventTail, FollowStep};
 
 const NODES: usize = 3;
@@ -49,7 +49,7 @@ struct Written {
 
 /// A run, as the store has it.
 struct StoredRun {
-    standing: Standing,
+    standing: RunStanding,
     /// The life of a node that holds the lease.
     owner: Option<u64>,
     until: u64,
@@ -176,7 +176,7 @@ impl World {
         let mut chance = Chance(seed);
         let count = 1 + chance.below(3);
         let runs = (0..count).map(|_| StoredRun {
-            standing: Standing::QUEUED,
+            standing: RunStanding::QUEUED,
             owner: None,
             until: 0,
             attempt: 0,

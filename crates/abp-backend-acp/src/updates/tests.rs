@@ -99,7 +99,7 @@ fn a_call_is_told_once_its_fate_is_known() {
     let result = r#"tool_result Bash "a" false"#;
     // An agent that asks may still ask about a call that it says is under way.
     assert_eq!(
-        told(true, &[running.clone()]),
+        told(true, std::slice::from_ref(&running)),
         [called],
         "at the end of the turn"
     );

@@ -84,8 +84,8 @@ async fn a_cancelled_run_ends_within_two_seconds_whatever_the_agent_does() {
         let order = lab.order(PolicyProfile::default());
         let started = lab.runtime.run_with("agent", order, RunOptions::default());
         let mut handle = started.await.unwrap();
-        while let Some(event) = handle.events.next().await {
-            if event.kind.name() == "assistant_delta" {
+        while let Some(followed) = handle.events.next().await.unwrap() {
+            if followed.event.kind.name() == "assistant_delta" {
                 break;
             }
         }

@@ -53,6 +53,8 @@ impl Lab {
             stages_dir: dir.path().join("stages"),
             emulation: EmulationConfig::default(),
             max_running: 4,
+            max_parked: 4,
+            lend: Vec::new(),
         };
         Self {
             runtime: Runtime::new(registry, options),

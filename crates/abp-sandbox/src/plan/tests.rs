@@ -434,3 +434,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_program_with_a_home_of_its_own_sees_the_same_paths_in_every_run() {
+    let wanted = |has_usual_paths, engine| SandboxRequest {
+        engine,
+        protected: paths(&["/stages/7/tree/a/kept"]),
+        home: Some("/homes/7".into()),
+        scratch_dir: Some("/stages/7/scratch".into()),
+        has_usual_paths,
+        ..request()
+    };
+    let cases = [
+        (true, EngineChoice::Namespaces, "/workspace", "/agent"),
+        (
+            false,
+            EngineChoice::Namespaces,
+            "/stages/7/tree",
+            "/homes/7",
+        ),
+        // Without a root of its own a path is where it is.
+        (true, EngineChoice::Landlock, "/stages/7/tree", "/homes/7"),
+    ];
+    for (has_usual_paths, engine, workspace, home) in cases {
+        let plan = plan(&wanted(has_usual_paths, engine));
+        let case = format!("{has_usual_paths} {engine:?}");
+        let kind = |path: &str| plan.mounts().get(Path::new(path));
+        let writable = |path: &str| MountKind::Writable(path.into());
+        assert_eq!(kind(workspace), Some(&writable("/stages/7/tree")), "{case}");
+        assert_eq!(kind(home), Some(&writable("/homes/7")), "{case}");
+        let kept = format!("{workspace}/a/kept");
+        let lent = MountKind::ReadOnly("/stages/7/tree/a/kept".into());
+        assert_eq!(kind(&kept), Some(&lent), "{case}");
+        let holds = plan.holds(Path::new("/stages/7/tree/a/kept"));
+        assert_eq!(holds, engine == EngineChoice::Namespaces, "{case}");
+        let below = plan.inside(Path::new("/stages/7/tree/x"));
+        assert_eq!(below, Path::new(workspace).join("x"), "{case}");
+        assert_eq!(
+            plan.inside(Path::new("/elsewhere")),
+            Path::new("/elsewhere")
+        );
+        let variables = plan.environment().iter();
+        let homes: Vec<_> = variables.filter(|(name, _)| name == "HOME").collect();
+        assert_eq!(homes, [&("HOME".into(), home.into())], "{case}");
+    }
+}

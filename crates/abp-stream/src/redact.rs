@@ -116,7 +116,10 @@ impl Redactor {
         if !members.keys().any(|name| self.redact_text(name).is_some()) {
             return false;
         }
-        for (name, member) in std::mem::take(members) {
+        // Numbered by the order of the names, whichever order the map keeps.
+        let mut named: Vec<_> = std::mem::take(members).into_iter().collect();
+        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for (name, member) in named {
             let redacted = self.redact_text(&name).unwrap_or(name);
             let numbered = (2..).map(|number| format!("{redacted} {number}"));
             let mut names = std::iter::once(redacted.clone()).chain(numbered);

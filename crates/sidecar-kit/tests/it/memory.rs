@@ -58,16 +58,16 @@ async fn play(pieces: Vec<Vec<u8>>) -> (Vec<String>, String) {
     let mut run = client.run(RUN, json!({ "task": "t" }));
     let mut events = Vec::new();
     while let Some(batch) = run.events.recv().await {
-        events.extend(batch.iter().map(event_text));
+        events.extend(batch.iter().map(|item| event_text(&item)));
     }
     let report = run.report.await.unwrap();
     sidecar.await.unwrap();
     (events, format!("{:?} {:?}", report.result, report.warnings))
 }
 
-fn event_text(item: BatchItem<'_>) -> String {
+fn event_text(item: &BatchItem<'_>) -> String {
     match item {
-        BatchItem::Event(text) => text.to_owned(),
+        BatchItem::Event(text) => (*text).to_owned(),
         BatchItem::Question(request) => panic!("a question: {request:?}"),
     }
 }

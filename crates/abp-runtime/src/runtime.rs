@@ -1,26 +1,24 @@
 //! Accepting runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_backend_core::{AgentSession, cancellation};
+use abp_backend_core::cancellation;
 use abp_core::{
-    Attestation, CancelReason, CapabilityOrigins, MicroUsd, PriceTable, Receipt, WorkOrder,
-    read_document,
+    Attestation, CancelReason, MicroUsd, PriceTable, Receipt, WorkOrder, read_document,
 };
 use abp_emulation::EmulationConfig;
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
-use abp_plan::{Candidate, ModelTarget, PlanError, PlanSettings, RunPlan, plan};
+use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
 use abp_store::{
     Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreOptions,
 };
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::{ChangeSet, WorkspaceManager};
-use secrecy::SecretString;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -37,12 +35,13 @@ use crate::lease::{CancelSlot, LeaseKeeper};
 use crate::mcp::McpGrant;
 use crate::meter::Meter;
 use crate::mortality::may_die;
+use crate::options::RunOptions;
 use crate::recover::{end, missing_copies, recover};
 use crate::running::{Cancellation, RunPlace, RunningRuns};
 use crate::stage::workspace_error;
 use crate::store::{receipt_path, save_document};
 use crate::trash::TrashSweeper;
-use crate::{Approvals, McpServers, RuntimeError};
+use crate::{McpServers, RuntimeError};
 
 /// How long the lease of a run lasts unless it is renewed.
 const LEASE: Duration = Duration::from_secs(15);
@@ -83,51 +82,6 @@ impl RuntimeOptions {
                 .map(Path::to_owned),
         );
         hidden
-    }
-}
-
-/// What belongs to one run and is not in its order.
-#[derive(Debug, Clone, Default)]
-pub struct RunOptions {
-    /// The longest the run may take.
-    pub timeout: Option<Duration>,
-    /// What is approved in advance.
-    pub approvals: Approvals,
-    /// Who said what the order's client can render.
-    pub client_origins: CapabilityOrigins,
-    /// What the models of each backend cost.
-    pub prices: RunPrices,
-    /// The backends that are models, and how each of them is asked.
-    pub models: BTreeMap<String, ModelTarget>,
-    /// Values that are taken out of everything the run says.
-    pub secrets: Vec<SecretString>,
-    /// The agent's session of an earlier run that this one goes on with.
-    pub session: Option<AgentSession>,
-}
-
-/// What models cost, by the backend that asks them.
-#[derive(Debug, Clone, Default)]
-pub struct RunPrices {
-    /// The prices of backends that have their own.
-    pub backends: BTreeMap<String, PriceTable>,
-    /// The prices of all others.
-    pub usual: PriceTable,
-}
-
-impl RunPrices {
-    /// The prices of a backend.
-    #[must_use]
-    pub fn of(&self, backend: &str) -> &PriceTable {
-        self.backends.get(backend).unwrap_or(&self.usual)
-    }
-}
-
-impl From<PriceTable> for RunPrices {
-    fn from(usual: PriceTable) -> Self {
-        Self {
-            backends: BTreeMap::new(),
-            usual,
-        }
     }
 }
 

@@ -8,6 +8,7 @@ export const CONTRACT_VERSION = 'abp/v0.1';
 /** Kinds of events that only the host sends; it ends a run in which a sidecar sends one. */
 const HOST_ONLY_KINDS = new Set([
   'run_started',
+  'run_resumed',
   'run_completed',
   'permission_requested',
   'permission_resolved',

@@ -37,7 +37,15 @@ OUTBOX_BYTES = 1024 * 1024
 EXIT_GRACE_SECONDS = 1.0
 #: Kinds of events that only the host sends; it ends a run in which a sidecar sends one.
 HOST_ONLY_KINDS = frozenset(
-    ("run_started", "run_completed", "permission_requested", "permission_resolved", "adapted", "network_connection")
+    (
+        "run_started",
+        "run_resumed",
+        "run_completed",
+        "permission_requested",
+        "permission_resolved",
+        "adapted",
+        "network_connection",
+    )
 )
 #: The lines around the instructions that ABP puts at the end of a task.
 INSTRUCTIONS_BEGIN, INSTRUCTIONS_END = "<abp-instructions>", "</abp-instructions>"

@@ -48,6 +48,7 @@ class Transcripts(unittest.TestCase):
         shown = {f["event"]["type"] for f in frames("events") if f["t"] == "event"}
         hosts_own = {
             "run_started",
+            "run_resumed",
             "run_completed",
             "permission_requested",
             "permission_resolved",

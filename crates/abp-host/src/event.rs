@@ -11,8 +11,9 @@ use sidecar_kit::PermissionRequest;
 use crate::HostError;
 
 /// The kinds that are the host's own statements, however incomplete a sidecar sends them.
-const HOST_ONLY: [&str; 6] = [
+const HOST_ONLY: [&str; 7] = [
     "run_started",
+    "run_resumed",
     "run_completed",
     "permission_requested",
     "permission_resolved",

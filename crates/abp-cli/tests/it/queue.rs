@@ -75,6 +75,13 @@ fn serve(desk: &Desk, variables: &[(&str, &str)]) -> Served {
     Served::spawn(&mut command)
 }
 
+/// A server that dies at a step, perhaps before it told its address.
+fn serve_until_death(desk: &Desk, step: &str) -> Child {
+    let mut command = desk.command(&["serve", "--listen", "127.0.0.1:0", "--json"]);
+    command.env("ABP_TEST_DIE_AT", step).stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
 /// A follower of a run in a process of its own.
 struct Follower {
     child: Child,
@@ -154,12 +161,11 @@ fn kill_at(step: &str, backend: &str, is_interrupted: bool) {
     let more: &[&str] = if asks { &["--policy", "ask.json"] } else { &[] };
     let runs: Vec<String> = (0..2).map(|_| submit(&desk, backend, more)).collect();
     let followers: Vec<Follower> = runs.iter().map(|run| Follower::start(&desk, run)).collect();
-    let mut first = serve(&desk, &[("ABP_TEST_DIE_AT", step)]);
+    let mut first = serve_until_death(&desk, step);
     if step == "answered" {
         approve_all(&desk, 1);
     }
-    assert!(!first.wait().success(), "{step}: the server dies");
-    drop(first);
+    assert!(!first.wait().unwrap().success(), "{step}: the server dies");
     let second = serve(&desk, &[]);
     if asks {
         let answering = std::thread::scope(|scope| {

@@ -17,6 +17,7 @@ SHORT, LONG = 0.3, 3
 
 HOSTS_OWN = (
     "run_started",
+    "run_resumed",
     "run_completed",
     "permission_requested",
     "permission_resolved",

@@ -302,7 +302,10 @@ class Cases:
         events, _ = self.do(self.start(ODD), "speak_for_host")
         self.assertEqual({event["type"] for event in events}, {"assistant_delta"})
         said = sorted(event["text"] for event in events)
-        kinds = "adapted network_connection permission_requested permission_resolved run_completed run_started"
+        kinds = (
+            "adapted network_connection permission_requested permission_resolved "
+            "run_completed run_resumed run_started"
+        )
         expected = [f"events of the kind {kind} are sent by the host alone" for kind in kinds.split()]
         self.assertEqual(said, expected)
 

@@ -49,7 +49,7 @@ const tasks = {
     }
   },
   async speak_for_host(ctx) {
-    const kinds = ['run_started', 'run_completed', 'permission_requested'];
+    const kinds = ['run_started', 'run_resumed', 'run_completed', 'permission_requested'];
     for (const kind of [...kinds, 'permission_resolved', 'adapted', 'network_connection']) {
       try {
         await ctx.emit(kind, { message: 'x' });

@@ -28,7 +28,7 @@ impl Git {
         self.make_in(root, |root| self.make(root, Deadline::new(limit)))
     }
 
-    /// Makes a repository whose one commit, `baseline`, has the files of a stream that [`BaselineStream`]
+    /// Makes a repository whose one commit, `baseline`, has the files of a stream that [`BaselineStream`](crate::BaselineStream)
     /// wrote, without looking at any file beside the repository.
     ///
     /// # Errors

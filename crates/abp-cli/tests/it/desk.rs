@@ -116,7 +116,10 @@ impl Desk {
         let Ok(entries) = std::fs::read_dir(directory) else {
             return Vec::new();
         };
-        entries.map(|entry| entry.unwrap().path()).collect()
+        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        // Ids of runs begin with their time.
+        paths.sort();
+        paths
     }
 
     /// Runs the demonstration and returns its receipt.

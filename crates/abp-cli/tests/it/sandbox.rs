@@ -634,7 +634,8 @@ fn d20_variables_of_the_host_do_not_reach_an_agent() {
     command.env("PATH", format!(".::./:{path}"));
     let ran = Ran::new(command.output().unwrap());
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
-    let receipt: Value = serde_json::from_slice(&std::fs::read(desk.receipt()).unwrap()).unwrap();
+    let receipt: Value =
+        serde_json::from_slice(&std::fs::read(desk.receipts().pop().unwrap()).unwrap()).unwrap();
     let diff = receipt["verification"]["git_diff"].as_str().unwrap();
     assert!(diff.contains("+PATH="), "{diff}");
     assert!(!diff.contains("hostile"), "{diff}");

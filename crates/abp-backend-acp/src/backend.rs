@@ -34,8 +34,6 @@ use crate::spec::AcpSpec;
 
 /// The name of the gateway's route out of the sandbox.
 const ROUTE: &str = "models";
-/// How long a run's key is good where nothing revokes it.
-const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The version of this adapter.
 const ADAPTER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -166,12 +164,7 @@ impl AcpBackend {
         let Some(gateway) = &self.gateway else {
             return Ok(None);
         };
-        let grant = ModelGrant {
-            run_id: spec.run_id,
-            budget: spec.budget,
-            lifetime: KEY_LIFETIME,
-        };
-        gateway.open(grant).await.map(Some)
+        gateway.open(ModelGrant::of(spec)).await.map(Some)
     }
 
     fn plan_sandbox(&self, spec: &OpenSpec, home: &Path) -> Result<Option<RunSandbox>, AbpError> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use abp_agents::PermissionBehaviour;
 use abp_backend_core::{
-    AgentSession, BoxFuture, Completion, Emission, McpAccess, RunContext, RunEnd, RunModels,
-    Session, SessionUse,
+    AgentSession, BoxFuture, Completion, Emission, McpAccess, MeasuredModels, RunContext, RunEnd,
+    RunModels, Session, SessionUse,
 };
 use abp_backend_sidecar::{Connections, Secrets, check_deliverable};
 use abp_core::{
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::connection::AcpConnection;
 use crate::prompt;
 use crate::spec::AcpSpec;
-use crate::turn::{Account, Patience, Stop, Turn};
+use crate::turn::{Patience, Stop, Turn};
 use crate::updates::UpdateMapper;
 
 /// An agent that answered `initialize`.
@@ -170,7 +170,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
         link,
         connections: Connections::new(egress),
         models,
-        account: Account::default(),
+        measured: MeasuredModels::default(),
         updates: UpdateMapper::new(asks, root.clone()),
         root,
         offers_files: spec.offers_files,
@@ -189,7 +189,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
             format!("the agent wrote {noise} lines to its standard output that are no messages");
         drop(turn.warn_once(message).await);
     }
-    let is_idle = !turn.updates.is_active && turn.account.exchanges.is_empty();
+    let is_idle = !turn.updates.is_active && turn.measured.is_empty();
     turn.link.close().await;
     let closed = std::time::Instant::now();
     // Agents write their sessions when their input ends; of a run that was cancelled nothing is waited for.
@@ -201,30 +201,34 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
     tracing::debug!(target: "abp.acp", exit = %ended.exit, took = ?closed.elapsed(), "the agent ended");
     // Its temporary directory had to be there until the end.
     drop(sandbox);
+    let mut refused = None;
     if let Some(models) = turn.models.take() {
         for exchange in models.close().await {
-            // The run is over; what it still cost is told all the same.
-            drop(turn.measured(exchange).await);
+            // The agent is gone; what it still cost is told, and a refusal for the budget counts, all the same.
+            refused = turn.measured.add(exchange).err().or(refused);
+            drop(turn.emit(vec![turn.measured.event()]).await);
         }
     }
     let Turn {
         connections,
-        account,
+        measured,
         ..
     } = turn;
     connections.finish(context).await;
     let (result, usage_raw) = match worked {
-        Ok(response) => conclude(&response, is_idle, &account, context).await,
+        Ok(response) => conclude(&response, is_idle, measured.is_empty(), context).await,
         Err(Stop::Cancelled) => (Ok(Completion::Partial), Value::Null),
         Err(Stop::Failed(error)) => (Err(ended.explain(error)), Value::Null),
     };
-    RunEnd {
+    let result = match (result, refused) {
+        (Ok(_), Some(error)) => Err(error),
+        (result, _) => result,
+    };
+    measured.complete(RunEnd {
         result,
         usage_raw,
-        model: account.model,
-        exchanges: account.exchanges,
         ..RunEnd::completed()
-    }
+    })
 }
 
 /// Opens the session and gives the agent its task.
@@ -326,18 +330,16 @@ fn mcp_servers(
     Ok(vec![McpServer::Http(server)])
 }
 
-/// What the end of the turn means. An agent that ends its turn without having said or done anything did not do
+/// Reads the end of the turn. An agent that ends its turn without having said or done anything did not do
 /// its work, whatever it says.
 async fn conclude(
     response: &PromptResponse,
     is_idle: bool,
-    account: &Account,
+    is_unmeasured: bool,
     context: &RunContext,
 ) -> (Result<Completion, AbpError>, Value) {
     let usage_raw = json!({ "usage": response.usage, "_meta": response.meta });
-    if account.exchanges.is_empty()
-        && let Some(usage) = &response.usage
-    {
+    if is_unmeasured && let Some(usage) = &response.usage {
         let usage = UsageNormalized {
             input_tokens: Some(usage.input_tokens),
             output_tokens: Some(usage.output_tokens),
@@ -354,7 +356,7 @@ async fn conclude(
                 "the agent ended its turn without an answer, a tool call or a request to a model";
             Err(AbpError::new(ErrorCode::BackendBrokenAnswer, message))
         }
-        StopReason::EndTurn => account.check().map(|()| Completion::Whole),
+        StopReason::EndTurn => Ok(Completion::Whole),
         StopReason::MaxTokens | StopReason::MaxTurnRequests | StopReason::Cancelled => {
             let message = format!("the agent ended its turn early: {:?}", response.stop_reason);
             let _ = context.emit(AgentEventKind::Warning { message }).await;

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
-use abp_backend_core::{Emission, MeasuredExchange, RunContext, RunModels, ToolError};
+use abp_backend_core::{
+    Emission, MeasuredExchange, MeasuredModels, RunContext, RunModels, ToolError,
+};
 use abp_backend_sidecar::{Connections, outgrown};
-use abp_core::{AgentEventKind, CancelReason, RunExchange, UsageNormalized};
+use abp_core::{AgentEventKind, CancelReason};
 use abp_error::{AbpError, ErrorCode};
 use agent_client_protocol as acp;
 use agent_client_protocol::v1::Responder;
@@ -57,7 +59,7 @@ pub(crate) struct Turn<'c> {
     pub(crate) link: AcpConnection,
     pub(crate) connections: Connections,
     pub(crate) models: Option<RunModels>,
-    pub(crate) account: Account,
+    pub(crate) measured: MeasuredModels,
     pub(crate) updates: UpdateMapper,
     pub(crate) offers_files: bool,
     pub(crate) session: Option<SessionId>,
@@ -65,66 +67,6 @@ pub(crate) struct Turn<'c> {
     pub(crate) is_replaying: bool,
     pub(crate) max_workspace: Option<u64>,
     pub(crate) warned: Vec<String>,
-}
-
-/// What the gateway measured.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    pub(crate) exchanges: Vec<RunExchange>,
-    pub(crate) usage: UsageNormalized,
-    pub(crate) model: Option<String>,
-    /// Whether a request was answered.
-    is_answered: bool,
-    /// The error of the last request that was not.
-    last_error: Option<String>,
-}
-
-impl Account {
-    /// Refuses the word of an agent that none of its requests to a model was answered: some end their turn as
-    /// if all were well.
-    ///
-    /// # Errors
-    /// Names the last error.
-    pub(crate) fn check(&self) -> Result<(), AbpError> {
-        let Some(last) = self.last_error.as_deref().filter(|_| !self.is_answered) else {
-            return Ok(());
-        };
-        let count = self.exchanges.len();
-        let code = last.parse().unwrap_or(ErrorCode::BackendBrokenAnswer);
-        let message = format!(
-            "none of the agent's {count} requests to a model was answered; the last ended with {last}"
-        );
-        Err(AbpError::new(code, message))
-    }
-
-    pub(crate) fn add(&mut self, measured: MeasuredExchange) {
-        let MeasuredExchange {
-            exchange,
-            usage,
-            error_code,
-        } = measured;
-        let is_success = exchange
-            .status
-            .is_some_and(|status| (200..300).contains(&status));
-        match error_code {
-            None if is_success => self.is_answered = true,
-            None => self.last_error = exchange.status.map(|status| format!("status {status}")),
-            Some(code) => self.last_error = Some(code),
-        }
-        let add = |total: &mut Option<u64>, more: Option<u64>| {
-            if let Some(more) = more {
-                *total = Some(total.unwrap_or(0).saturating_add(more));
-            }
-        };
-        let total = &mut self.usage;
-        add(&mut total.input_tokens, usage.input_tokens);
-        add(&mut total.output_tokens, usage.output_tokens);
-        add(&mut total.cache_read_tokens, usage.cache_read_tokens);
-        add(&mut total.cache_write_tokens, usage.cache_write_tokens);
-        add(&mut total.request_units, usage.request_units);
-        self.model = exchange.model.clone().or(self.model.take());
-        self.exchanges.push(exchange);
-    }
 }
 
 impl Turn<'_> {
@@ -154,7 +96,7 @@ impl Turn<'_> {
                     return Err(Stop::Cancelled);
                 }
                 Some(incoming) = self.link.next() => self.serve(incoming).await?,
-                Some(exchange) = next_exchange(&mut self.models) => self.measured(exchange).await?,
+                Some(exchange) = next_exchange(&mut self.models) => self.measure(exchange).await?,
                 report = self.connections.next() => self.connections.tell(report?, self.context).await,
                 error = &mut outgrown => return Err(Stop::Failed(error)),
                 answered = &mut answer => {
@@ -345,24 +287,11 @@ impl Turn<'_> {
         self.emit(vec![event(what)]).await
     }
 
-    /// Takes an exchange into account. One that the budget did not allow ends the run.
-    pub(crate) async fn measured(&mut self, exchange: MeasuredExchange) -> Result<(), Stop> {
-        let code = exchange.error_code.clone();
-        let model = exchange.exchange.model.clone();
-        self.account.add(exchange);
-        let ext = model.map(|model| [("model".to_owned(), json!(model))].into());
-        let usage = self.account.usage.clone();
-        let kind = AgentEventKind::UsageUpdated { usage };
-        self.emit(vec![Emission { kind, ext }]).await?;
-        if code.as_deref() == Some(ErrorCode::BudgetExceeded.as_str()) {
-            let message =
-                "the gateway refused a request: what is left of the run's budget does not cover it";
-            return Err(Stop::Failed(AbpError::new(
-                ErrorCode::BudgetExceeded,
-                message,
-            )));
-        }
-        Ok(())
+    /// Takes an exchange into account and tells the host. One that the budget did not allow ends the run.
+    pub(crate) async fn measure(&mut self, exchange: MeasuredExchange) -> Result<(), Stop> {
+        let added = self.measured.add(exchange);
+        self.emit(vec![self.measured.event()]).await?;
+        Ok(added?)
     }
 }
 

@@ -27,7 +27,7 @@ pub use context::{
     Emission, EmitError, HostRequest, McpAccess, ObservedConnection, PermissionQuestion,
     RunContext, ToolError, ToolInvocation, ToolOutput,
 };
-pub use models::{MeasuredExchange, ModelGateway, ModelGrant, RunModels};
+pub use models::{MeasuredExchange, MeasuredModels, ModelGateway, ModelGrant, RunModels};
 pub use retry::{Backoff, RetryBudget, is_retryable, retry_after};
 pub use upstream::{
     ModelBody, ModelCall, ModelOperation, ModelReply, OtherCall, StoredAction, Upstream,

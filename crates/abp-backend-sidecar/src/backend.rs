@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, ModelGateway, OpenSpec, Session};
+use abp_backend_core::{
+    Backend, BackendDescriptor, BoxFuture, ModelGateway, ModelGrant, OpenSpec, Session,
+};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::{
     ConfinedProgram, Confinement, Engine, RunSandbox, SandboxSettings, SidecarClient, SidecarSpec,
@@ -14,7 +16,7 @@ use abp_host::{
 use abp_policy::Holders;
 use secrecy::ExposeSecret as _;
 
-use crate::models::{ModelUse, open_models};
+use crate::models::ModelUse;
 use crate::secrets::Secrets;
 use crate::session::SidecarSession;
 use crate::{Breaker, BreakerState};
@@ -118,7 +120,7 @@ impl SidecarBackend {
         }
         let sandbox = self.plan_sandbox(&spec)?;
         let models = match &self.gateway {
-            Some(gateway) => Some(open_models(&**gateway, &spec).await?),
+            Some(gateway) => Some(gateway.open(ModelGrant::of(&spec)).await?),
             None => None,
         };
         let confinement = match &sandbox {

@@ -3,12 +3,7 @@
 //! A host of a vendor's agent is told the address and the key in `config.vendor.abp.model_api`. What the agent uses is
 //! then known from the exchanges of that key, and its own claims about usage are not passed on.
 
-use std::time::Duration;
-
-use abp_backend_core::{
-    Emission, MeasuredExchange, ModelGateway, ModelGrant, OpenSpec, RunContext, RunEnd, RunModels,
-};
-use abp_core::{AgentEventKind, RunExchange, UsageNormalized};
+use abp_backend_core::{MeasuredExchange, MeasuredModels, RunContext, RunEnd, RunModels};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::Egress;
 use secrecy::ExposeSecret as _;
@@ -16,29 +11,11 @@ use serde_json::{Value, json};
 
 /// The name of the gateway's route out of the sandbox.
 const ROUTE: &str = "models";
-/// How long a run's key is good where nothing revokes it.
-const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Makes the key of a run.
-pub(crate) async fn open_models(
-    gateway: &dyn ModelGateway,
-    spec: &OpenSpec,
-) -> Result<RunModels, AbpError> {
-    let grant = ModelGrant {
-        run_id: spec.run_id,
-        budget: spec.budget,
-        lifetime: KEY_LIFETIME,
-    };
-    gateway.open(grant).await
-}
-
 /// The models of a run under way, and what it used of them. Without a gateway nothing is measured.
 #[derive(Debug, Default)]
 pub(crate) struct ModelUse {
     models: Option<RunModels>,
-    exchanges: Vec<RunExchange>,
-    usage: UsageNormalized,
-    model: Option<String>,
+    measured: MeasuredModels,
 }
 
 impl ModelUse {
@@ -91,39 +68,10 @@ impl ModelUse {
         measured: MeasuredExchange,
         context: &RunContext,
     ) -> Result<(), AbpError> {
-        let is_over_budget =
-            measured.error_code.as_deref() == Some(ErrorCode::BudgetExceeded.as_str());
-        self.add(measured);
-        let model = self.model.clone();
-        let ext = model.map(|model| [("model".to_owned(), json!(model))].into());
-        let usage = self.usage.clone();
-        let kind = AgentEventKind::UsageUpdated { usage };
+        let added = self.measured.add(measured);
         // Where the run is over, the next event of the sidecar finds it out.
-        let _ = context.emit_all(vec![Emission { kind, ext }]).await;
-        if is_over_budget {
-            let message =
-                "the gateway refused a request: what is left of the run's budget does not cover it";
-            return Err(AbpError::new(ErrorCode::BudgetExceeded, message));
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, measured: MeasuredExchange) {
-        let MeasuredExchange {
-            exchange, usage, ..
-        } = measured;
-        let add = |total: &mut Option<u64>, more: Option<u64>| {
-            if let Some(more) = more {
-                *total = Some(total.unwrap_or(0).saturating_add(more));
-            }
-        };
-        add(&mut self.usage.input_tokens, usage.input_tokens);
-        add(&mut self.usage.output_tokens, usage.output_tokens);
-        add(&mut self.usage.cache_read_tokens, usage.cache_read_tokens);
-        add(&mut self.usage.cache_write_tokens, usage.cache_write_tokens);
-        add(&mut self.usage.request_units, usage.request_units);
-        self.model = exchange.model.clone().or(self.model.take());
-        self.exchanges.push(exchange);
+        let _ = context.emit_all(vec![self.measured.event()]).await;
+        added
     }
 
     /// Revokes the key, and adds what was measured to the end of the run.
@@ -135,14 +83,12 @@ impl ModelUse {
         for exchange in models.close().await {
             refused = self.tell(exchange, context).await.err().or(refused);
         }
-        RunEnd {
+        self.measured.complete(RunEnd {
             result: match refused {
                 Some(error) => Err(error),
                 None => end.result,
             },
-            model: self.model,
-            exchanges: self.exchanges,
             ..end
-        }
+        })
     }
 }

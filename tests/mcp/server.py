@@ -8,14 +8,17 @@ which tells progress. With CONTROL also `seen`, which says how often each method
 process, `refuse`, which answers with the error in its arguments, and `with_X` for each capability X
 that the client declares. CONTROL is a file that says what else there is, read anew
 for every request: {"capabilities": {…}, "tools": {name: description}, "resources": {uri: text}}. Without
-it the server does not start, nor does it go on.
+it the server does not start, nor does it go on. A server whose MISBEHAVIOUR is `tries` has the tool
+`try`, which reads, writes or connects to what its arguments name, and says whether it could.
 """
 
 import collections
 import json
 import os
+import socket
 import sys
 import time
+import urllib.request
 import uuid
 
 NAME, ERA = sys.argv[1:3]
@@ -75,6 +78,8 @@ def tools():
     if MISBEHAVIOUR == "loops":
         return {"tools": [tool("echo")], "nextCursor": "again"}
     usual = [tool(one) for one in (f"{NAME}_only", "echo", "ask", "slow")]
+    if MISBEHAVIOUR == "tries":
+        usual.append(tool("try"))
     if CONTROL:
         usual += [tool("seen"), tool("refuse"), *(tool(f"with_{one}") for one in sorted(declared))]
     return {"tools": usual + [tool(*one) for one in control().get("tools", {}).items()]}
@@ -130,8 +135,33 @@ def ask_modern(params):
     }
 
 
+def attempt(read=None, write=None, connect=None, fetch=None):
+    """Does what a tool must not be a way around a policy for."""
+    if read:
+        with open(read, "rb") as file:
+            file.read()
+    if write:
+        with open(write, "w") as file:
+            file.write("written by a server")
+    if connect:
+        host, port = connect.rsplit(":", 1)
+        socket.create_connection((host, int(port)), timeout=5).close()
+    if fetch:
+        urllib.request.urlopen(fetch, timeout=5).read()
+
+
+def tried(arguments):
+    try:
+        attempt(**arguments)
+    except OSError as error:
+        return text(f"{NAME} try: failed: {error.strerror or error}")
+    return text(f"{NAME} try: done")
+
+
 def call(params):
     name, arguments = params["name"], params.get("arguments", {})
+    if name == "try":
+        return tried(arguments)
     if name == "ask":
         return ask_legacy(arguments) if ERA == "legacy" else ask_modern(params)
     if name == "seen":

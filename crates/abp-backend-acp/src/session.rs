@@ -74,11 +74,7 @@ impl Session for AcpSession {
     fn sandbox(&self) -> Option<SandboxReport> {
         Some(match &self.sandbox {
             Some(sandbox) => sandbox.report(),
-            None => SandboxReport {
-                engine: "none".to_owned(),
-                layers: Vec::new(),
-                network: "open".to_owned(),
-            },
+            None => SandboxReport::none(),
         })
     }
 

@@ -115,11 +115,7 @@ impl Session for SidecarSession {
     fn sandbox(&self) -> Option<SandboxReport> {
         Some(match &self.sandbox {
             Some(sandbox) => sandbox.report(),
-            None => SandboxReport {
-                engine: "none".to_owned(),
-                layers: Vec::new(),
-                network: "open".to_owned(),
-            },
+            None => SandboxReport::none(),
         })
     }
 

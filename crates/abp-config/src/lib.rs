@@ -54,7 +54,8 @@ pub use directories::{LEGACY_STATE_DIR, is_legacy_state_dir};
 pub use env_value::EnvValue;
 pub use load::{Loaded, load};
 pub use mcp::{
-    McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpServerConfig,
+    McpConfig, McpElicitationConfig, McpEmulateConfig, McpEra, McpSamplingConfig, McpSandboxConfig,
+    McpServerConfig,
 };
 pub use model::{AgentModels, BackendConfig, Config, LogLevel, Restrictions};
 pub use sandbox::{SandboxConfig, SandboxEngine, SandboxNetwork};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::EnvValue;
+use crate::{EnvValue, SandboxEngine, SandboxNetwork};
 
 /// MCP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,6 +145,34 @@ pub struct McpServerConfig {
     /// The tools that may not; wins. Read by `abp mcp --gateway`, `abp serve` and runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny_tools: Vec<String>,
+    /// The sandbox of its program. Read by `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(default)]
+    pub sandbox: McpSandboxConfig,
+}
+
+/// The sandbox that the program of an MCP server starts in, besides `[sandbox]`. Read by
+/// `abp mcp --gateway`, `abp serve` and runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpSandboxConfig {
+    /// The mechanism; that of `[sandbox]` when omitted. Read by `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<SandboxEngine>,
+    /// The directory it works in and may write; when omitted, that of the run, or that of the command.
+    /// Read by `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// Files and directories that it may read, besides those of `[sandbox]`. Read by
+    /// `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read_only: Vec<PathBuf>,
+    /// Its way to the network: by `allow_network` (`policy`), or without a bound (`open`); that of
+    /// `[sandbox]` when omitted. Read by `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<SandboxNetwork>,
+    /// The hosts that it may reach; none when omitted. Read by `abp mcp --gateway`, `abp serve` and runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_network: Vec<String>,
 }
 
 /// Which protocol a server speaks.

@@ -104,6 +104,8 @@ pub(crate) enum Kind {
     Deprecated { successor: &'static str },
 }
 
+const SANDBOX_ENGINES: &[&str] = &["auto", "namespaces", "landlock", "none"];
+const SANDBOX_NETWORKS: &[&str] = &["policy", "open"];
 const SECONDS: Kind = Kind::Integer {
     min: 1,
     max: 86_400,
@@ -253,18 +255,31 @@ const SETTINGS: &[Setting] = &[
     setting(&["mcp", "servers", ANY, "open_timeout_secs"], SECONDS),
     setting(&["mcp", "servers", ANY, "allow_tools"], Kind::Patterns),
     setting(&["mcp", "servers", ANY, "deny_tools"], Kind::Patterns),
+    setting(
+        &["mcp", "servers", ANY, "sandbox", "engine"],
+        Kind::Choice(SANDBOX_ENGINES),
+    ),
+    setting(&["mcp", "servers", ANY, "sandbox", "workspace"], Kind::Path),
+    setting(
+        &["mcp", "servers", ANY, "sandbox", "read_only"],
+        Kind::List(&Kind::Path),
+    ),
+    setting(
+        &["mcp", "servers", ANY, "sandbox", "network"],
+        Kind::Choice(SANDBOX_NETWORKS),
+    ),
+    setting(
+        &["mcp", "servers", ANY, "sandbox", "allow_network"],
+        Kind::Patterns,
+    ),
     restriction(&["restrictions", "disallowed_tools"]),
     restriction(&["restrictions", "deny_read"]),
     restriction(&["restrictions", "deny_write"]),
     restriction(&["restrictions", "deny_network"]),
     restriction(&["restrictions", "require_approval_for"]),
-    setting(
-        &["sandbox", "engine"],
-        Kind::Choice(&["auto", "namespaces", "landlock", "none"]),
-    )
-    .env_name("ABP_SANDBOX_ENGINE"),
+    setting(&["sandbox", "engine"], Kind::Choice(SANDBOX_ENGINES)).env_name("ABP_SANDBOX_ENGINE"),
     setting(&["sandbox", "read_only"], Kind::List(&Kind::Path)),
-    setting(&["sandbox", "network"], Kind::Choice(&["policy", "open"])),
+    setting(&["sandbox", "network"], Kind::Choice(SANDBOX_NETWORKS)),
     setting(&["sandbox", "scratch_mb"], at_least(1)),
     setting(&["sandbox", "lend"], TEXTS),
     setting(

@@ -1,6 +1,7 @@
 //! MCP over the control plane: runs as tools of a server, and the operator's servers behind one.
 
 mod gateway;
+mod program;
 mod resources;
 mod runs;
 mod sampling;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{RuntimeConfig, ValidationError};
+use crate::{RuntimeConfig, SandboxReport, ValidationError};
 
 /// Which of the operator's MCP servers an order asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +61,9 @@ pub struct McpServerReport {
     /// Whether that version begins with a handshake.
     #[serde(default)]
     pub era: Option<McpProtocolEra>,
+    /// The sandbox of its program, `none` where it had none; absent for a server over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
     /// The tools that were called, by name.
     #[serde(default)]
     pub tools: Vec<McpToolReport>,

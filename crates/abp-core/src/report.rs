@@ -242,6 +242,18 @@ pub struct SandboxReport {
     pub network: String,
 }
 
+impl SandboxReport {
+    /// No sandbox, because the operator switched it off.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            engine: "none".to_owned(),
+            layers: Vec::new(),
+            network: "open".to_owned(),
+        }
+    }
+}
+
 /// How well a backend fits, each part between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FidelityScore {

@@ -47,7 +47,7 @@ impl McpPlane {
     pub(crate) fn new(plane: ControlPlane, models: &Gateway) -> Result<Self, AbpError> {
         let gateway = match plane.config().mcp.servers.is_empty() {
             true => None,
-            false => Some(mcp_gateway(plane.config(), Some(models))?),
+            false => Some(mcp_gateway(plane.config(), Some(models), None)?),
         };
         let gateway = gateway.map(|gateway| {
             let sessions = gateway.clone();

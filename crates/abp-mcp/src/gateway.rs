@@ -17,9 +17,11 @@ mod session;
 mod tools;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_core::SandboxReport;
 use abp_glob::GlobList;
 
 pub use emulate::{
@@ -124,6 +126,14 @@ impl McpGateway {
     pub fn session_in(&self, scope: &Arc<McpScope>, principal: &str) -> Arc<dyn McpSession> {
         let (gateway, scope) = (Arc::clone(&self.shared), Arc::clone(scope));
         Arc::new(GatewaySession::new(gateway, scope, principal))
+    }
+
+    /// The servers by name, with the sandboxes of those that are programs.
+    #[must_use]
+    pub fn sandboxes(&self) -> BTreeMap<String, Option<SandboxReport>> {
+        let servers = self.shared.servers.iter();
+        let sandboxes = servers.map(|server| (server.name.clone(), server.address.sandbox()));
+        sandboxes.collect()
     }
 
     /// Waits until no program that was started for it is left, but not for longer than this.

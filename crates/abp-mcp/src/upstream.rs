@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use abp_core::SandboxReport;
 use abp_json::View;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -38,6 +39,19 @@ pub enum ServerAddress {
     Program(ProgramServer),
     /// An address.
     Http(HttpServer),
+}
+
+impl ServerAddress {
+    /// The sandbox of a program; `None` for what is no program of ours.
+    pub(crate) fn sandbox(&self) -> Option<SandboxReport> {
+        match self {
+            Self::Program(program) => Some(match &program.sandbox {
+                Some(sandbox) => sandbox.report(),
+                None => SandboxReport::none(),
+            }),
+            Self::Http(_) => None,
+        }
+    }
 }
 
 /// A connection with a server. The server ends when nobody holds it any more.

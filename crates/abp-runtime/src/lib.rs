@@ -42,7 +42,7 @@ pub use audience::Audience;
 pub use error::RuntimeError;
 pub use follow::{EventStream, FollowedEvent};
 pub use handle::{ReceiptHandle, RunHandle, StartedRun};
-pub use mcp::McpServers;
+pub use mcp::{McpPlace, McpServers};
 pub use mortality::may_die;
 pub use options::{RunOptions, RunPrices};
 pub use running::RunPlace;

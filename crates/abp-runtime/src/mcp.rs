@@ -8,7 +8,7 @@ mod report;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +35,27 @@ const GRACE: Duration = Duration::from_secs(6);
 #[derive(Clone)]
 pub struct McpServers {
     names: BTreeSet<String>,
+    unconfined: BTreeSet<String>,
     offer: Offer,
     open: Arc<Open>,
 }
 
-/// Makes a gateway in front of servers, without opening any.
-type Open = dyn Fn(&[String]) -> Result<McpGateway, AbpError> + Send + Sync;
+/// Makes a gateway in front of servers, without opening any. Without a place, it only shows that they are
+/// configured well.
+type Open = dyn Fn(&[String], Option<&McpPlace<'_>>) -> Result<McpGateway, AbpError> + Send + Sync;
+
+/// The part of a run that its servers' programs may see.
+#[derive(Debug)]
+pub struct McpPlace<'a> {
+    /// The run's workspace.
+    pub workspace: &'a Path,
+    /// The directory that the workspace was staged from; `None` where it is the user's own.
+    pub source: Option<PathBuf>,
+    /// Directories of the host, of which nothing is lent.
+    pub hidden: Vec<PathBuf>,
+    /// The run's policy.
+    pub policy: &'a PolicyEngine,
+}
 
 impl fmt::Debug for McpServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,22 +70,34 @@ impl McpServers {
     pub fn new(
         names: impl IntoIterator<Item = String>,
         offer: Offer,
-        open: impl Fn(&[String]) -> Result<McpGateway, AbpError> + Send + Sync + 'static,
+        open: impl Fn(&[String], Option<&McpPlace<'_>>) -> Result<McpGateway, AbpError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self {
             names: names.into_iter().collect(),
+            unconfined: BTreeSet::new(),
             offer,
             open: Arc::new(open),
         }
     }
 
+    /// Those of these names are programs without a sandbox.
+    #[must_use]
+    pub fn with_unconfined(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.unconfined = names.into_iter().collect();
+        self
+    }
+
     /// The servers that an order asks for. None is opened yet.
     pub(crate) fn grant(&self, ask: McpAsk) -> Result<McpGrant, RuntimeError> {
         let names = self.choose(ask)?;
-        let gateway = (self.open)(&names).map_err(RuntimeError::McpUnavailable)?;
+        (self.open)(&names, None).map_err(RuntimeError::McpUnavailable)?;
         Ok(McpGrant {
+            is_confined: !names.iter().any(|name| self.unconfined.contains(name)),
             names,
-            gateway,
+            open: Arc::clone(&self.open),
             offer: self.offer.clone(),
         })
     }
@@ -94,17 +121,25 @@ impl McpServers {
 }
 
 /// The servers that a run was granted.
-#[derive(Debug)]
 pub(crate) struct McpGrant {
     names: Vec<String>,
-    gateway: McpGateway,
+    /// Whether every program among the servers is in a sandbox.
+    pub(crate) is_confined: bool,
+    open: Arc<Open>,
     offer: Offer,
+}
+
+impl fmt::Debug for McpGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpGrant")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The servers of a run under way.
 #[derive(Debug)]
 pub(crate) struct RunMcp {
-    names: Vec<String>,
     gateway: McpGateway,
     scope: Arc<McpScope>,
     endpoint: LocalEndpoint,
@@ -112,8 +147,8 @@ pub(crate) struct RunMcp {
 }
 
 impl McpGrant {
-    /// Opens the endpoint of a run that works in `root` under this policy.
-    pub(crate) async fn open(self, root: &Path, policy: PolicyEngine) -> Result<RunMcp, AbpError> {
+    /// Opens the endpoint of a run that works in this place.
+    pub(crate) async fn open(self, place: &McpPlace<'_>) -> Result<RunMcp, AbpError> {
         let failed = |error: String| {
             AbpError::new(
                 ErrorCode::Internal,
@@ -121,25 +156,26 @@ impl McpGrant {
             )
             .with_source(error)
         };
+        let made = (self.open)(&self.names, Some(place))?;
         let (asked, questions) = mpsc::channel(QUESTIONS);
+        let policy = place.policy.clone();
         let rules = ToolRules {
             shows: Box::new(move |tool| judge(&policy, tool).verdict != Verdict::Deny),
             questions: asked,
         };
-        let scope = McpScope::with_rules(vec![root.to_owned()], rules);
+        let scope = McpScope::with_rules(vec![place.workspace.to_owned()], rules);
         let key = StateKey::random().map_err(|error| failed(error.to_string()))?;
         let options = HttpOptions {
             request_timeout: AGENT_TIMEOUT,
             ..HttpOptions::new(key)
         };
-        let (gateway, sessions) = (self.gateway.clone(), Arc::clone(&scope));
+        let (gateway, sessions) = (made.clone(), Arc::clone(&scope));
         let http = McpHttp::new(self.offer, options, move |principal| {
             gateway.session_in(&sessions, principal)
         });
         let endpoint = LocalEndpoint::open(http).await;
         Ok(RunMcp {
-            names: self.names,
-            gateway: self.gateway,
+            gateway: made,
             scope,
             endpoint: endpoint.map_err(|error| failed(error.to_string()))?,
             questions,
@@ -167,7 +203,7 @@ impl RunMcp {
         self.scope.close();
         self.gateway.close();
         self.gateway.programs_ended(GRACE).await;
-        report::report(self.names, &self.scope)
+        report::report(&self.gateway.sandboxes(), &self.scope)
     }
 }
 

@@ -39,10 +39,12 @@ pub(crate) fn run(
     } else {
         Profile::Compat
     };
+    let root = std::env::current_dir();
+    let root = root.map_err(|error| internal("the directory cannot be read").with_source(error))?;
     block_on(async {
         if args.gateway {
             let models = models(&session.plane).await?;
-            let gateway = mcp_gateway(session.config(), models.as_ref())?;
+            let gateway = mcp_gateway(session.config(), models.as_ref(), Some(&root))?;
             serve(
                 gateway.session(""),
                 mcp_offer(profile, GATEWAY_INSTRUCTIONS),
@@ -54,9 +56,6 @@ pub(crate) fn run(
                 models.close().await;
             }
         } else {
-            let root = std::env::current_dir();
-            let root =
-                root.map_err(|error| internal("the directory cannot be read").with_source(error))?;
             let server = AbpServer::new(session.plane, &[root])?;
             serve(
                 Arc::clone(&server) as _,

@@ -37,9 +37,17 @@ impl Stage {
 
     /// Its agent is in a sandbox, and tells the way to the servers in its workspace.
     fn sandboxed() -> Self {
+        Self::sandboxed_with("", "")
+    }
+
+    /// The same with a program that behaves in this way and has these settings for its sandbox.
+    fn sandboxed_with(behaviour: &str, settings: &str) -> Self {
         let library = Path::new(TESTS).join("../../hosts/python");
         let library = library.canonicalize().unwrap();
-        Self::with_sandbox("", &format!("read_only = [{library:?}]"))
+        Self::with_sandbox(
+            behaviour,
+            &format!("read_only = [{library:?}]\n[mcp.servers.files.sandbox]\n{settings}"),
+        )
     }
 
     fn with_sandbox(behaviour: &str, sandbox: &str) -> Self {
@@ -70,7 +78,7 @@ impl Stage {
              [mcp.servers.files.env]\n{MARK} = {mark:?}\n\
              [mcp.servers.search]\nurl = \"http://127.0.0.1:{port}/mcp\"\n",
             state = desk.state(""),
-            access = match sandbox.contains("none") {
+            access = match sandbox.starts_with("engine") {
                 true => aside.path().join("access.json"),
                 false => "access.json".into(),
             },
@@ -281,6 +289,80 @@ fn a_run_in_a_sandbox_calls_tools_through_the_egress_proxy() {
             (&json!(true), &json!("host")),
             "{connection}"
         );
+    }
+}
+
+/// A server does what an agent asks it for, so it is held to the rules of the run as the agent is: by mounts
+/// for files, by a network namespace for hosts. Without its sandbox all of it succeeds, and the receipt claims
+/// no mount.
+#[test]
+fn a_server_is_no_way_around_the_policy_of_a_run() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            drop(client);
+        }
+    });
+    for (settings, is_confined) in [("", true), ("engine = \"none\"", false)] {
+        let stage = Stage::sandboxed_with("tries", settings);
+        std::fs::create_dir(stage.desk.path("protected")).unwrap();
+        stage.desk.write("protected/kept.txt", "as it was");
+        stage.desk.write("aside.txt", "beside every workspace");
+        let source = stage.desk.path("aside.txt");
+        let state = stage.desk.state("store.db");
+        let attempts = [
+            (json!({ "write": "made.txt" }), true),
+            (json!({ "write": "protected/kept.txt" }), false),
+            (json!({ "read": source }), false),
+            (json!({ "read": state }), false),
+            (json!({ "connect": address.to_string() }), false),
+        ];
+        let task: Vec<String> = attempts
+            .iter()
+            .map(|(attempt, _)| format!("legacy try {attempt}"))
+            .collect();
+        let policy = json!({ "deny_write": ["protected/**"] });
+        let flags = stage.run(&task.join("\n"), "[\"files\"]", &policy);
+        let ran = stage.desk.abp(&as_flags(&flags));
+        let (_, receipt) = stage.receipt();
+        let noted = notes(&receipt);
+        let outcomes: Vec<&str> = noted
+            .lines()
+            .filter_map(|line| line.split_once("files try: "))
+            .map(|(_, outcome)| outcome)
+            .collect();
+        assert_eq!(
+            outcomes.len(),
+            attempts.len(),
+            "{noted}\n{}\n{receipt:#}",
+            ran.stderr
+        );
+        for ((attempt, is_allowed), outcome) in attempts.iter().zip(outcomes) {
+            let expected = *is_allowed || !is_confined;
+            assert_eq!(
+                outcome == "done",
+                expected,
+                "{settings}: {attempt}: {outcome}"
+            );
+        }
+        let sandbox = &server(&receipt, "files")["sandbox"];
+        let rules = receipt["enforcement"]["rules"].as_array().unwrap();
+        let rule = rules.iter().find(|one| one["pattern"] == "protected/**");
+        let level = &rule.unwrap()["enforced_by"];
+        match is_confined {
+            true => {
+                assert_eq!((ran.status, &sandbox["engine"]), (0, &json!("namespaces")));
+                assert_eq!(*level, "kernel");
+            }
+            false => {
+                assert_eq!(sandbox["engine"], "none");
+                assert_eq!(*level, "host");
+                assert_eq!(receipt["error"]["code"], "POLICY_DENIED", "{receipt:#}");
+            }
+        }
+        let kept = std::fs::read_to_string(stage.desk.path("protected/kept.txt")).unwrap();
+        assert_eq!(kept, "as it was");
     }
 }
 

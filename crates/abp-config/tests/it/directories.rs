@@ -257,6 +257,9 @@ roots = ["P"]
 roots = ["P"]
 [mcp.servers.m]
 command = "P"
+[mcp.servers.m.sandbox]
+workspace = "P"
+read_only = ["P"]
 [sandbox]
 read_only = ["P"]
 [backends.m]

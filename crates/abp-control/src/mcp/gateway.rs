@@ -1,20 +1,21 @@
 //! The configured MCP servers behind one.
 
+use std::path::Path;
 use std::time::Duration;
 
-use abp_config::{Config, EnvValue, McpEmulateConfig, McpEra, McpServerConfig};
+use abp_config::{Config, McpEmulateConfig, McpEra, McpServerConfig};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::Gateway;
 use abp_glob::GlobList;
-use abp_host::Launcher;
 use abp_mcp::{
     ClientTimeouts, Emulations, GatewayServer, HttpServer, Implementation, McpGateway,
-    PreparedAnswers, Profile, ProgramServer, ProtocolVersion, RunningPrograms, Sampler,
-    SamplingRules, ServerAddress, SubscribeRules, VersionSpan,
+    PreparedAnswers, Profile, ProgramServer, ProtocolVersion, Sampler, SamplingRules,
+    ServerAddress, SubscribeRules, VersionSpan,
 };
 use abp_runtime::McpServers;
 use secrecy::SecretString;
 
+use super::program::{ProgramConfig, ServerPrograms};
 use super::{mcp_offer, sampling};
 
 /// How a model uses it best.
@@ -23,11 +24,16 @@ carries the name of its server and two underscores in front.";
 /// How long a server may take to say whether it needs a handshake.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// The configured MCP servers as one. Where servers may sample, they ask these models.
+/// The configured MCP servers as one. Where servers may sample, they ask these models. Programs work in
+/// `directory` where the operator sets no other, or else in directories of their own.
 ///
 /// # Errors
 /// Fails where none is configured, and where one cannot be used.
-pub fn mcp_gateway(config: &Config, models: Option<&Gateway>) -> Result<McpGateway, AbpError> {
+pub fn mcp_gateway(
+    config: &Config,
+    models: Option<&Gateway>,
+    directory: Option<&Path>,
+) -> Result<McpGateway, AbpError> {
     if config.mcp.servers.is_empty() {
         let message = "no MCP server is configured; name one under [mcp.servers]";
         return Err(AbpError::new(ErrorCode::ConfigInvalid, message));
@@ -36,7 +42,10 @@ pub fn mcp_gateway(config: &Config, models: Option<&Gateway>) -> Result<McpGatew
     let sampler = models.zip(rules);
     let sampler = sampler.map(|(models, rules)| sampling::sampler(models, &rules.key));
     let emulations = mcp_emulations(&config.mcp.emulate);
-    gateway_of(config, |_| true, emulations, sampler)
+    let servers = ServerPrograms::new(config);
+    gateway_of(config, |_| true, emulations, sampler, &|server| {
+        servers.outside_runs(server, directory)
+    })
 }
 
 /// What is filled in between MCP clients and servers.
@@ -67,29 +76,49 @@ pub(crate) fn run_servers(config: &Config) -> McpServers {
     let names = config.mcp.servers.keys().cloned();
     let offer = mcp_offer(Profile::Compat, GATEWAY_INSTRUCTIONS);
     let config = config.clone();
-    McpServers::new(names, offer, move |names| {
+    let programs = ServerPrograms::new(&config);
+    let unconfined = programs.unconfined(&config.mcp.servers);
+    let servers = McpServers::new(names, offer, move |names, place| {
         let mut emulations = mcp_emulations(&config.mcp.emulate);
         // Servers of a run work where it does, which its scope says; it has no models to lend.
         emulations.roots.get_or_insert_default();
         let is_wanted = |name: &str| names.iter().any(|one| one == name);
-        gateway_of(&config, is_wanted, emulations, None)
-    })
+        gateway_of(
+            &config,
+            is_wanted,
+            emulations,
+            None,
+            &|server| match place {
+                Some(place) => programs.in_run(server, place),
+                None => programs.unplanned(server),
+            },
+        )
+    });
+    servers.with_unconfined(unconfined)
 }
+
+/// Makes the program of a server from its settings.
+type MakeProgram<'a> = dyn Fn(&ProgramConfig<'_>) -> Result<ProgramServer, AbpError> + 'a;
 
 fn gateway_of(
     config: &Config,
     is_wanted: impl Fn(&str) -> bool,
     emulations: Emulations,
     sampler: Option<Sampler>,
+    make: &MakeProgram<'_>,
 ) -> Result<McpGateway, AbpError> {
     let servers = config.mcp.servers.iter();
     let servers = servers.filter(|(name, _)| is_wanted(name));
-    let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one)).collect();
+    let servers: Result<Vec<_>, _> = servers.map(|(name, one)| server(name, one, make)).collect();
     let info = Implementation::new("abp", env!("CARGO_PKG_VERSION"));
     Ok(McpGateway::emulating(servers?, info, emulations, sampler))
 }
 
-fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpError> {
+fn server(
+    name: &str,
+    config: &McpServerConfig,
+    make: &MakeProgram<'_>,
+) -> Result<GatewayServer, AbpError> {
     let invalid = |problem: String| {
         let message = format!("mcp.servers.{name}: {problem}");
         AbpError::new(ErrorCode::ConfigInvalid, message)
@@ -105,7 +134,17 @@ fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpErro
     let open_timeout = Duration::from_secs(config.open_timeout_secs.into());
     Ok(GatewayServer {
         name: name.to_owned(),
-        address: address(config).map_err(invalid)?,
+        address: match &config.command {
+            Some(command) => {
+                let program = ProgramConfig {
+                    name,
+                    command,
+                    server: config,
+                };
+                ServerAddress::Program(make(&program)?)
+            }
+            None => ServerAddress::Http(address(config).map_err(invalid)?),
+        },
         versions: versions.filter(|one| span.contains(*one)).collect(),
         timeouts: ClientTimeouts {
             probe: PROBE.min(open_timeout / 2),
@@ -118,20 +157,7 @@ fn server(name: &str, config: &McpServerConfig) -> Result<GatewayServer, AbpErro
     })
 }
 
-fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
-    if let Some(command) = &config.command {
-        let directory = std::env::current_dir().map_err(|error| error.to_string())?;
-        return Ok(ServerAddress::Program(ProgramServer {
-            command: command.clone(),
-            args: config.args.clone(),
-            env: EnvValue::exposed(&config.env),
-            directory,
-            // A server is the operator's choice, and works on stages whose place is not known yet.
-            hidden: Vec::new(),
-            launcher: Launcher::this_program(),
-            running: RunningPrograms::default(),
-        }));
-    }
+fn address(config: &McpServerConfig) -> Result<HttpServer, String> {
     let url = config.url.clone().ok_or("it has no address")?;
     let bearer = match &config.token_env {
         Some(variable) => {
@@ -141,7 +167,7 @@ fn address(config: &McpServerConfig) -> Result<ServerAddress, String> {
         }
         None => None,
     };
-    Ok(ServerAddress::Http(HttpServer { url, bearer }))
+    Ok(HttpServer { url, bearer })
 }
 
 #[cfg(test)]
@@ -152,6 +178,11 @@ mod tests {
 
     fn configured(value: Value) -> McpServerConfig {
         serde_json::from_value(value).unwrap()
+    }
+
+    fn made(config: &McpServerConfig) -> Result<GatewayServer, AbpError> {
+        let programs = ServerPrograms::new(&Config::default());
+        server("s", config, &|program| programs.unplanned(program))
     }
 
     #[test]
@@ -166,7 +197,7 @@ mod tests {
                 "url": "http://127.0.0.1:9/mcp", "era": era, "timeout_secs": 7, "open_timeout_secs": 4,
                 "allow_tools": ["a*"], "deny_tools": ["ab"],
             }));
-            let made = server("s", &config).unwrap();
+            let made = made(&config).unwrap();
             let expected: Vec<_> = ProtocolVersion::ALL
                 .into_iter()
                 .filter(|version| span.contains(*version))
@@ -182,9 +213,9 @@ mod tests {
             assert_eq!(made.open_timeout, Duration::from_secs(4));
         }
         let slow = configured(json!({"url": "http://127.0.0.1:9", "open_timeout_secs": 60}));
-        assert_eq!(server("s", &slow).unwrap().timeouts.probe, PROBE);
+        assert_eq!(made(&slow).unwrap().timeouts.probe, PROBE);
         let program = configured(json!({"command": "c", "args": ["x"], "env": {"A": "b"}}));
-        let ServerAddress::Program(program) = server("s", &program).unwrap().address else {
+        let ServerAddress::Program(program) = made(&program).unwrap().address else {
             panic!("it is a program");
         };
         assert_eq!(
@@ -212,13 +243,13 @@ mod tests {
             ),
         ];
         for (config, expected) in cases {
-            let refused = server("s", &configured(config.clone())).err();
+            let refused = made(&configured(config.clone())).err();
             let message = refused.map(|error| error.message().to_owned());
             let message = message.unwrap_or_else(|| panic!("{config} was taken"));
             assert!(message.contains(expected), "{config}: {message}");
         }
         assert!(
-            mcp_gateway(&Config::default(), None).is_err(),
+            mcp_gateway(&Config::default(), None, None).is_err(),
             "none is configured"
         );
     }

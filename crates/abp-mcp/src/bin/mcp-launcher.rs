@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    abp_sandbox::run_if_launcher().unwrap_or(ExitCode::FAILURE)
+    abp_host::run_if_launcher().unwrap_or(ExitCode::FAILURE)
 }

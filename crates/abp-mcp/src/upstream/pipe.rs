@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use abp_sandbox::{
-    Concealment, Confinement, ContainedProcess, Launcher, ProcessSpec, ResourceLimits,
-    is_base_variable,
+use abp_host::{
+    Confinement, ContainedProcess, Egress, EgressReport, Launcher, ProcessSpec, ResourceLimits,
+    RunSandbox, is_base_variable,
 };
+use abp_policy::PolicyEngine;
 use sidecar_kit::Decoder;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::{McpUpstreamError, UpstreamShared};
 use crate::message::MESSAGE_LIMITS;
@@ -56,8 +57,10 @@ pub struct ProgramServer {
     pub env: BTreeMap<String, String>,
     /// The working directory.
     pub directory: PathBuf,
-    /// Directories that it must not see.
-    pub hidden: Vec<PathBuf>,
+    /// Its sandbox; `None` where the operator wants none.
+    pub sandbox: Option<RunSandbox>,
+    /// The hosts that it may reach from a sandbox.
+    pub network: PolicyEngine,
     /// Who starts it.
     pub launcher: Launcher,
     /// Those that were started.
@@ -70,6 +73,8 @@ pub(super) struct Keeper {
     running: RunningPrograms,
     /// Done when nobody writes to the program any more.
     closed: oneshot::Receiver<()>,
+    /// The proxy of its sandbox, where there is one; ends with this.
+    _way_out: JoinSet<()>,
 }
 
 type Streams = (tokio::process::ChildStdout, ClosingWriter, Keeper);
@@ -92,7 +97,10 @@ impl ProgramServer {
             env: inherited.chain(given).collect(),
             marks: BTreeMap::new(),
             directory: self.directory.clone(),
-            confinement: Confinement::Hidden(self.hidden.clone()),
+            confinement: match &self.sandbox {
+                Some(sandbox) => Confinement::Sandboxed(sandbox.plan.clone()),
+                None => Confinement::Hidden(Vec::new()),
+            },
             launcher: self.launcher.clone(),
             limits: ResourceLimits::default(),
         };
@@ -102,8 +110,12 @@ impl ProgramServer {
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
             McpUpstreamError::Unreachable(format!("{error}{cause}"))
         })?;
-        if let Concealment::Exposed(reason) = process.concealment() {
-            tracing::warn!(target: "abp.mcp", server = self.command, reason, "the server can reach the host's state");
+        let mut way_out = JoinSet::new();
+        if let Some(listener) = pipes.egress {
+            let egress = Egress::start(listener, Some(self.network.clone()));
+            let egress =
+                egress.map_err(|error| McpUpstreamError::Unreachable(error.to_string()))?;
+            way_out.spawn(tell_refusals(egress, self.command.clone()));
         }
         tokio::spawn(drain(pipes.stderr, self.command.clone()));
         let (closing, closed) = oneshot::channel();
@@ -115,6 +127,7 @@ impl ProgramServer {
             process,
             running: self.running.clone(),
             closed,
+            _way_out: way_out,
         };
         Ok((pipes.stdout, writer, keeper))
     }
@@ -231,6 +244,23 @@ async fn read_to_end(
         }
         if size == 0 {
             return "the server closed its end".to_owned();
+        }
+    }
+}
+
+/// Serves the way out of a sandbox, and logs what was refused there: a server that fails for want of a
+/// host says so in its own words, if at all.
+async fn tell_refusals(mut egress: Egress, command: String) {
+    while let Some(report) = egress.next().await {
+        match report {
+            EgressReport::Event(event) if !event.is_allowed() => {
+                tracing::warn!(target: "abp.mcp", server = command, host = event.host, port = event.port,
+                    "a connection was refused; allow_network in the server's sandbox does not list the host");
+            }
+            EgressReport::Event(_) => {}
+            EgressReport::Lost(count) => {
+                tracing::warn!(target: "abp.mcp", server = command, count, "connections were not told");
+            }
         }
     }
 }

@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use abp_host::Launcher;
 use abp_mcp::{
     ClientCapabilities, ClientOffer, ClientTimeouts, Implementation, McpUpstream, McpUpstreamError,
     ProgramServer, ProtocolVersion, RunningPrograms, ServerAddress,
 };
-use abp_sandbox::Launcher;
+use abp_policy::PolicyEngine;
 use tokio::sync::mpsc;
 
 fn server(command: &str, directory: &Path, path: String) -> ServerAddress {
@@ -18,7 +19,8 @@ fn server(command: &str, directory: &Path, path: String) -> ServerAddress {
         args: Vec::new(),
         env: BTreeMap::from([("PATH".to_owned(), path)]),
         directory: directory.to_owned(),
-        hidden: Vec::new(),
+        sandbox: None,
+        network: PolicyEngine::default(),
         launcher: Launcher::at(env!("CARGO_BIN_EXE_mcp-launcher")),
         running: RunningPrograms::default(),
     })

@@ -7,11 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use abp_glob::GlobList;
+use abp_host::Launcher;
 use abp_mcp::{
     ClientTimeouts, Emulations, Era, GatewayServer, HttpServer, Implementation, McpGateway,
     ProgramServer, ProtocolVersion, RunningPrograms, Sampler, ServerAddress,
 };
-use abp_sandbox::Launcher;
+use abp_policy::PolicyEngine;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -108,7 +109,8 @@ impl Stage {
                 args: args.to_vec(),
                 env: BTreeMap::new(),
                 directory: self.dir.path().to_owned(),
-                hidden: Vec::new(),
+                sandbox: None,
+                network: PolicyEngine::default(),
                 launcher: Launcher::at(env!("CARGO_BIN_EXE_mcp-launcher")),
                 running: RunningPrograms::default(),
             }),

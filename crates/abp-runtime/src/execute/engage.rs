@@ -12,7 +12,7 @@ use secrecy::ExposeSecret as _;
 use super::{Engaged, NotEngaged, Supervisor, caught, until};
 use crate::RuntimeError;
 use crate::finish::Ended;
-use crate::mcp::RunMcp;
+use crate::mcp::{McpPlace, RunMcp};
 use crate::runtime::{asked_model, check_budget};
 use crate::stage::Stage;
 
@@ -92,7 +92,11 @@ impl Supervisor {
         self.engaged.contained_by = session.contained_by();
         self.engaged.state = session.state_access();
         self.engaged.sandbox = session.sandbox();
-        self.engaged.mounted = session.mounted_rules();
+        // A mount of the agent's sandbox holds nothing where a server outside of it does what the agent asks.
+        self.engaged.mounted = match &self.accepted.mcp {
+            Some(mcp) if !mcp.is_confined => Vec::new(),
+            Some(_) | None => session.mounted_rules(),
+        };
         self.engaged.asked_tools = session.asked_tools();
         self.engaged.holders = stage.holders().or_stronger(session.holders());
         let mounted = &self.engaged.mounted;
@@ -144,9 +148,13 @@ impl Supervisor {
         let Some(grant) = self.accepted.mcp.take() else {
             return Ok(None);
         };
-        let mcp = grant
-            .open(stage.root(), self.accepted.policy.clone())
-            .await?;
+        let place = McpPlace {
+            workspace: stage.root(),
+            source: stage.source(),
+            hidden: self.accepted.runtime.hidden_dirs(),
+            policy: &self.accepted.policy,
+        };
+        let mcp = grant.open(&place).await?;
         self.recorder.hide(mcp.access().key.expose_secret());
         Ok(Some(mcp))
     }

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use abp_core::{
     McpFlagLevel, McpFlagReport, McpNegotiationReport, McpProtocolEra, McpReport, McpServerReport,
-    McpToolReport,
+    McpToolReport, SandboxReport,
 };
 use abp_mcp::{Era, FlagOutcome, McpScope, Negotiation, Reason, Standing};
 
-pub(super) fn report(names: Vec<String>, scope: &McpScope) -> McpReport {
+/// The report of servers with these sandboxes.
+pub(super) fn report(
+    servers: &BTreeMap<String, Option<SandboxReport>>,
+    scope: &McpScope,
+) -> McpReport {
     let negotiation = scope.negotiation();
     let versions = scope.versions();
     let tallies = scope.tallies();
-    let servers = names.into_iter().map(|name| {
-        let version = versions.get(&name);
-        let tools = tallies.iter().filter(|(tool, _)| tool.server == name);
+    let servers = servers.iter().map(|(name, sandbox)| {
+        let version = versions.get(name);
+        let tools = tallies.iter().filter(|(tool, _)| tool.server == *name);
         let tools = tools.map(|(tool, tally)| McpToolReport {
             name: tool.tool.clone(),
             calls: tally.calls,
@@ -27,8 +31,10 @@ pub(super) fn report(names: Vec<String>, scope: &McpScope) -> McpReport {
                 Era::Legacy => McpProtocolEra::Legacy,
                 Era::Modern => McpProtocolEra::Modern,
             }),
+            // A program that nobody asked for was not started.
+            sandbox: version.and(sandbox.clone()),
             tools: tools.collect(),
-            name,
+            name: name.clone(),
         }
     });
     McpReport {

@@ -13,12 +13,13 @@ it the server does not start, nor does it go on. A server whose MISBEHAVIOUR is 
 """
 
 import collections
+import http.client
 import json
 import os
 import socket
 import sys
 import time
-import urllib.request
+import urllib.parse
 import uuid
 
 NAME, ERA = sys.argv[1:3]
@@ -147,7 +148,13 @@ def attempt(read=None, write=None, connect=None, fetch=None):
         host, port = connect.rsplit(":", 1)
         socket.create_connection((host, int(port)), timeout=5).close()
     if fetch:
-        urllib.request.urlopen(fetch, timeout=5).read()
+        # Always by the proxy, which libraries pass over for this machine.
+        proxy = urllib.parse.urlsplit(os.environ["http_proxy"])
+        connection = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=5)
+        connection.request("GET", fetch)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise OSError(answer.read().decode())
 
 
 def tried(arguments):

@@ -366,6 +366,45 @@ fn a_server_is_no_way_around_the_policy_of_a_run() {
     }
 }
 
+/// The hosts of a server are those that the operator lists for it, less those that the run denies.
+#[test]
+fn a_server_reaches_the_hosts_that_are_listed_for_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            // Whatever is asked for.
+            drop(client.read(&mut [0; 1024]));
+            drop(client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
+        }
+    });
+    let listed = format!("allow_network = [\"{address}\"]");
+    for (settings, policy, is_reached) in [
+        (listed.as_str(), json!({}), true),
+        ("", json!({ "allow_network": [address.to_string()] }), false),
+        (
+            listed.as_str(),
+            json!({ "deny_network": [address.to_string()] }),
+            false,
+        ),
+    ] {
+        let stage = Stage::sandboxed_with("tries", settings);
+        let task = json!({ "fetch": format!("http://{address}/") });
+        let flags = stage.run(&format!("legacy try {task}"), "[\"files\"]", &policy);
+        let ran = stage.desk.abp(&as_flags(&flags));
+        let (_, receipt) = stage.receipt();
+        let noted = notes(&receipt);
+        let is_done = noted.contains("files try: done");
+        assert_eq!(
+            is_done, is_reached,
+            "{settings} {policy}: {noted}\n{}",
+            ran.stderr
+        );
+        let refused = "the sandbox of an MCP server refused a connection";
+        assert_eq!(ran.stderr.contains(refused), !is_reached, "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_person_is_asked_and_a_refusal_is_counted() {
     let stage = Stage::new();

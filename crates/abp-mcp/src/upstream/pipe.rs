@@ -255,7 +255,7 @@ async fn tell_refusals(mut egress: Egress, command: String) {
         match report {
             EgressReport::Event(event) if !event.is_allowed() => {
                 tracing::warn!(target: "abp.mcp", server = command, host = event.host, port = event.port,
-                    "a connection was refused; allow_network in the server's sandbox does not list the host");
+                    rule = %event.rule, "the sandbox of an MCP server refused a connection");
             }
             EgressReport::Event(_) => {}
             EgressReport::Lost(count) => {

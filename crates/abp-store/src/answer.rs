@@ -3,11 +3,11 @@
 //! Everything is found by principal and id together: for anybody else an answer is not there.
 
 use abp_core::Timestamp;
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::command::{Command, Done};
-use crate::schema::Blocked;
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::store::FORGET_AT_ONCE;
 use crate::{Store, StoreError, StoreReader};
 
@@ -85,7 +85,7 @@ impl StoreReader {
         principal: &str,
         id: &str,
     ) -> Result<Option<KeptAnswer>, StoreError> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT upstream, native, model, created_at, input_items, answer, previous
             FROM answers WHERE principal = ? AND id = ?",
         )
@@ -94,7 +94,7 @@ impl StoreReader {
         .fetch_optional(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: SqliteRow| {
+        let read = |row: Row| {
             Ok(KeptAnswer {
                 id: id.to_owned(),
                 principal: principal.to_owned(),
@@ -121,11 +121,11 @@ impl AnswerChange {
         }
     }
 
-    pub(crate) async fn apply(&self, connection: &mut SqliteConnection) -> Result<Done, Blocked> {
+    pub(crate) async fn apply(&self, connection: &mut Connection) -> Result<Done, Blocked> {
         match self {
             Self::Keep(kept) => keep(connection, kept).await,
             Self::Forget { principal, id } => {
-                let forgotten = sqlx::query("DELETE FROM answers WHERE principal = ? AND id = ?")
+                let forgotten = sql::query("DELETE FROM answers WHERE principal = ? AND id = ?")
                     .bind(principal.as_str())
                     .bind(id.as_str())
                     .execute(connection)
@@ -133,7 +133,7 @@ impl AnswerChange {
                 Ok(Done::Changed(forgotten.rows_affected() > 0))
             }
             Self::ForgetBefore(at) => {
-                let forgotten = sqlx::query(
+                let forgotten = sql::query(
                     "DELETE FROM answers WHERE rowid IN (
                         SELECT rowid FROM answers WHERE created_at < ? ORDER BY created_at LIMIT ?
                     )",
@@ -148,8 +148,8 @@ impl AnswerChange {
     }
 }
 
-async fn keep(connection: &mut SqliteConnection, kept: &KeptAnswer) -> Result<Done, Blocked> {
-    sqlx::query(
+async fn keep(connection: &mut Connection, kept: &KeptAnswer) -> Result<Done, Blocked> {
+    sql::query(
         "INSERT OR REPLACE INTO answers (principal, id, upstream, native, model, created_at,
             input_items, answer, previous) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )

@@ -4,14 +4,14 @@
 //! still be told; it is revoked.
 
 use abp_core::{MicroUsd, Timestamp};
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::batch::Writing;
 use crate::command::{Command, Done};
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::log::number;
 use crate::read::{Unreadable, damaged};
-use crate::schema::Blocked;
 use crate::{KeyScope, Store, StoreError, StoreReader};
 
 /// A key to be added.
@@ -113,7 +113,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn api_keys(&self) -> Result<Vec<ApiKeyRecord>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT id, name, sha256, models, requests_per_minute, tokens_per_minute, budget,
                 token_budget, max_output_tokens, created_at, expires_at, revoked_at, max_concurrent,
                 max_sessions, scopes
@@ -122,7 +122,7 @@ impl StoreReader {
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: &SqliteRow| {
+        let read = |row: &Row| {
             api_key(row, self).map_err(|error| match error {
                 Unreadable::Row(error) => self.failed(&error),
                 Unreadable::Value(error) => error,
@@ -136,7 +136,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn keys_version(&self) -> Result<u64, StoreError> {
-        let version: i64 = sqlx::query_scalar("SELECT keys_version FROM head WHERE id = 1")
+        let version: i64 = sql::query_scalar("SELECT keys_version FROM head WHERE id = 1")
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(&error))?;
@@ -157,7 +157,7 @@ impl KeyChange {
 
     pub(crate) async fn apply(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         by: Writing<'_>,
     ) -> Result<Done, Blocked> {
         let done = match self {
@@ -166,7 +166,7 @@ impl KeyChange {
                 Done::Written
             }
             Self::Revoke(id) => {
-                let revoked = sqlx::query(
+                let revoked = sql::query(
                     "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
                 )
                 .bind(by.now.as_unix_millis())
@@ -179,20 +179,16 @@ impl KeyChange {
                 Done::Changed(true)
             }
         };
-        sqlx::query("UPDATE head SET keys_version = keys_version + 1 WHERE id = 1")
+        sql::query("UPDATE head SET keys_version = keys_version + 1 WHERE id = 1")
             .execute(connection)
             .await?;
         Ok(done)
     }
 }
 
-async fn add(
-    connection: &mut SqliteConnection,
-    key: &NewApiKey,
-    now: Timestamp,
-) -> Result<(), Blocked> {
+async fn add(connection: &mut Connection, key: &NewApiKey, now: Timestamp) -> Result<(), Blocked> {
     let taken: bool =
-        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM api_keys WHERE id = ? OR sha256 = ?)")
+        sql::query_scalar("SELECT EXISTS (SELECT 1 FROM api_keys WHERE id = ? OR sha256 = ?)")
             .bind(key.id.as_str())
             .bind(key.sha256.as_slice())
             .fetch_one(&mut *connection)
@@ -200,7 +196,7 @@ async fn add(
     if taken {
         return Err(StoreError::DuplicateApiKey(key.id.clone()).into());
     }
-    sqlx::query(
+    sql::query(
         "INSERT INTO api_keys (id, name, sha256, models, requests_per_minute, tokens_per_minute,
             budget, token_budget, max_output_tokens, created_at, expires_at, max_concurrent,
             max_sessions, scopes)
@@ -222,14 +218,14 @@ async fn add(
     .bind(serde_json::json!(key.scopes).to_string())
     .execute(&mut *connection)
     .await?;
-    sqlx::query("INSERT INTO budgets (key) VALUES (?)")
+    sql::query("INSERT INTO budgets (key) VALUES (?)")
         .bind(key.id.as_str())
         .execute(connection)
         .await?;
     Ok(())
 }
 
-fn api_key(row: &SqliteRow, reader: &StoreReader) -> Result<ApiKeyRecord, Unreadable> {
+fn api_key(row: &Row, reader: &StoreReader) -> Result<ApiKeyRecord, Unreadable> {
     let count = |column: usize| {
         let value: Option<i64> = row.try_get(column)?;
         Ok::<_, sqlx::Error>(value.map(i64::unsigned_abs))
@@ -248,13 +244,13 @@ fn api_key(row: &SqliteRow, reader: &StoreReader) -> Result<ApiKeyRecord, Unread
             .map_err(|error| damaged(reader.path(), "the hash of an API key", error))?,
         models: serde_json::from_str(models)
             .map_err(|error| damaged(reader.path(), "the models of an API key", error))?,
-        requests_per_minute: row.try_get(4)?,
+        requests_per_minute: row.try_get_optional_u32(4)?,
         tokens_per_minute: count(5)?,
         budget: count(6)?.map(MicroUsd::from_micros),
         token_budget: count(7)?,
         max_output_tokens: count(8)?,
-        max_concurrent: row.try_get(12)?,
-        max_sessions: row.try_get(13)?,
+        max_concurrent: row.try_get_optional_u32(12)?,
+        max_sessions: row.try_get_optional_u32(13)?,
         scopes: serde_json::from_str(row.try_get(14)?)
             .map_err(|error| damaged(reader.path(), "the scopes of an API key", error))?,
         created_at: Timestamp::from_unix_millis(row.try_get(9)?),

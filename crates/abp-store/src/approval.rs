@@ -4,15 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::batch::Writing;
 use crate::command::{Command, Done};
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::queue::{Lease, later};
 use crate::read::{MAX_PAGE_ROWS, Unreadable, damaged, uuid_of};
-use crate::schema::Blocked;
 use crate::{Store, StoreError, StoreReader};
 
 /// A question to a person, as the store knows it.
@@ -216,12 +217,12 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn approval(&self, id: Uuid) -> Result<Option<ApprovalRecord>, StoreError> {
         let query = format!("{SELECT} WHERE approvals.id = ?");
-        let row = sqlx::query(AssertSqlSafe(query))
+        let row = sql::query(AssertSqlSafe(query))
             .bind(id.to_string())
             .fetch_optional(&self.pool)
             .await
             .map_err(|error| self.failed(&error))?;
-        let read = |row: SqliteRow| approval_record(&row, self.path());
+        let read = |row: Row| approval_record(&row, self.path());
         row.map(read).transpose().map_err(|error| match error {
             Unreadable::Row(error) => self.failed(&error),
             Unreadable::Value(error) => error,
@@ -244,7 +245,7 @@ impl StoreReader {
                 AND (?4 IS NULL OR seq > (SELECT seq FROM approvals AS last WHERE last.id = ?4))
             ORDER BY seq LIMIT ?5"
         );
-        let query = sqlx::query(AssertSqlSafe(query))
+        let query = sql::query(AssertSqlSafe(query))
             .bind(filter.run_id.map(|run_id| run_id.to_string()))
             .bind(filter.principal.as_deref())
             .bind(filter.open)
@@ -286,7 +287,7 @@ impl ApprovalChange {
     /// Carries the change out for a run that the caller holds, where it is one of a run.
     pub(crate) async fn apply(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         by: Writing<'_>,
         run: Option<OwnRun>,
     ) -> Result<ApprovalRecord, Blocked> {
@@ -305,7 +306,7 @@ impl ApprovalChange {
             }
         };
         let query = format!("{SELECT} WHERE approvals.id = ?");
-        let row = sqlx::query(AssertSqlSafe(query))
+        let row = sql::query(AssertSqlSafe(query))
             .bind(id.to_string())
             .fetch_optional(connection)
             .await?;
@@ -326,12 +327,12 @@ pub(crate) struct OwnRun {
 
 /// Asks, or finds what an earlier attempt asked; the id of the question.
 async fn ask(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     by: Writing<'_>,
     run: OwnRun,
     new: &NewApproval,
 ) -> Result<Uuid, Blocked> {
-    let earlier: Option<(String, bool)> = sqlx::query_as(
+    let earlier: Option<(String, bool)> = sql::query_as(
         "SELECT id, verdict IS NULL FROM approvals
         WHERE run = ?1 AND epoch < ?2 AND used_epoch IS NULL
             AND rule IS ?3 AND tool = ?4 AND target IS ?5
@@ -347,7 +348,7 @@ async fn ask(
     .await?;
     if let Some((id, is_open)) = earlier {
         let id = uuid_of(&id, by.path)?;
-        sqlx::query("UPDATE approvals SET epoch = ? WHERE id = ?")
+        sql::query("UPDATE approvals SET epoch = ? WHERE id = ?")
             .bind(run.epoch)
             .bind(id.to_string())
             .execute(&mut *connection)
@@ -358,7 +359,7 @@ async fn ask(
         }
         return Ok(id);
     }
-    let seq: i64 = sqlx::query_scalar(
+    let seq: i64 = sql::query_scalar(
         "INSERT INTO approvals (id, run, epoch, rule, tool, target, reason, asked_at, expires_at)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
     )
@@ -373,7 +374,7 @@ async fn ask(
     .bind(later(by.now, new.timeout))
     .fetch_one(&mut *connection)
     .await?;
-    sqlx::query(
+    sql::query(
         "INSERT INTO outbox (run, destination, topic, body, created_at, due_at)
         SELECT runs.id, value, 'approval.requested', json_object(
                 'topic', 'approval.requested', 'run_id', run_id, 'approval_id', approvals.id,
@@ -391,13 +392,13 @@ async fn ask(
 }
 
 async fn settle(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     by: Writing<'_>,
     run: OwnRun,
     id: Uuid,
     otherwise: ApprovalVerdict,
 ) -> Result<(), Blocked> {
-    sqlx::query(
+    sql::query(
         "UPDATE approvals SET verdict = ?, answered_at = ?, answered_by = 'default',
             answered_via = 'default'
         WHERE id = ? AND run = ? AND verdict IS NULL",
@@ -412,14 +413,14 @@ async fn settle(
 }
 
 async fn record_answer(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     by: Writing<'_>,
     id: Uuid,
     answer: &ApprovalAnswer,
 ) -> Result<(), Blocked> {
     let now = by.now.as_unix_millis();
     // The time that was given for an answer is over, whether or not the run has noticed.
-    sqlx::query(
+    sql::query(
         "UPDATE approvals SET verdict = 'expired', answered_at = ?1, answered_by = 'default',
             answered_via = 'default'
         WHERE id = ?2 AND verdict IS NULL AND expires_at <= ?1",
@@ -428,7 +429,7 @@ async fn record_answer(
     .bind(id.to_string())
     .execute(&mut *connection)
     .await?;
-    sqlx::query(
+    sql::query(
         "UPDATE approvals SET verdict = ?, answered_at = ?, answered_by = ?, answered_via = ?,
             answer_reason = ?
         WHERE id = ? AND verdict IS NULL",
@@ -445,12 +446,8 @@ async fn record_answer(
 }
 
 /// Notes that an answer was used, so that no later attempt uses it again.
-async fn use_answer(
-    connection: &mut SqliteConnection,
-    run: OwnRun,
-    id: Uuid,
-) -> Result<(), Blocked> {
-    sqlx::query("UPDATE approvals SET used_epoch = ? WHERE id = ? AND run = ?")
+async fn use_answer(connection: &mut Connection, run: OwnRun, id: Uuid) -> Result<(), Blocked> {
+    sql::query("UPDATE approvals SET used_epoch = ? WHERE id = ? AND run = ?")
         .bind(run.epoch)
         .bind(id.to_string())
         .bind(run.id)
@@ -459,7 +456,7 @@ async fn use_answer(
     Ok(())
 }
 
-fn approval_record(row: &SqliteRow, path: &Path) -> Result<ApprovalRecord, Unreadable> {
+fn approval_record(row: &Row, path: &Path) -> Result<ApprovalRecord, Unreadable> {
     let time = |column: usize| -> Result<Timestamp, sqlx::Error> {
         Ok(Timestamp::from_unix_millis(row.try_get(column)?))
     };
@@ -477,7 +474,7 @@ fn approval_record(row: &SqliteRow, path: &Path) -> Result<ApprovalRecord, Unrea
     };
     Ok(ApprovalRecord {
         id: row
-            .try_get::<&str, _>(0)?
+            .try_get::<&str>(0)?
             .parse()
             .map_err(|error| damaged(path, "the id of an approval", error))?,
         run_id: uuid_of(row.try_get(1)?, path)?,

@@ -12,14 +12,17 @@ use std::sync::{Arc, LazyLock};
 
 use abp_core::Timestamp;
 use abp_receipt::{EntryKind, Hash};
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::approval::{ApprovalChange, OwnRun};
 use crate::bound_row::BoundRow;
 use crate::command::{Command, Done, Ending, NewEvents, Reply};
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::owners::Owners;
+use crate::engine::sql;
 use crate::exchange::{ExchangeChange, Pending};
 use crate::lifecycle::{Ending as LifecycleEnding, LifecycleStep, RunStanding, StepRefused};
 use crate::log::{LogMemory, LogTail, Signed, number};
@@ -27,7 +30,6 @@ use crate::outbox::announce_end;
 use crate::queue::{Lease, WaitingRun};
 use crate::record::{Acceptance, Committed, IdempotencyKey, NewRun};
 use crate::run_state::RunState;
-use crate::schema::Blocked;
 use crate::sweep::sweep;
 
 /// How many events one statement inserts: as many as fit, largest first.
@@ -59,14 +61,14 @@ static LOOKUPS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) owners: &'a Path,
+    pub(crate) owners: &'a Owners,
     pub(crate) token: &'a str,
     pub(crate) now: Timestamp,
 }
 
 /// The commands of one transaction.
 pub(crate) struct Batch<'a> {
-    connection: &'a mut SqliteConnection,
+    connection: &'a mut Connection,
     log: &'a mut LogMemory,
     by: Writing<'a>,
     runs: HashMap<Uuid, Slot>,
@@ -131,7 +133,7 @@ impl Slot {
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(
-        connection: &'a mut SqliteConnection,
+        connection: &'a mut Connection,
         log: &'a mut LogMemory,
         pending: &'a Pending,
         by: Writing<'a>,
@@ -228,7 +230,7 @@ impl<'a> Batch<'a> {
                 Done::Rotated(Box::new(public))
             }
             Command::Probe => {
-                sqlx::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
+                sql::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
                     .execute(self.writing())
                     .await?;
                 Done::Written
@@ -288,12 +290,13 @@ impl<'a> Batch<'a> {
             Some(_) => (RunState::Queued, "", 0_u32),
             None => (RunState::Running, self.by.token, 1),
         };
-        let inserted = sqlx::query(
+        let id: i64 = sql::query_scalar(
             "INSERT INTO runs (run_id, idempotency_key, request_sha256, accepted_at, work_order,
                 work_order_sha256, backend, owner, log_seq, backend_asked, principal,
                 project_path, project_inode, project_born, state, epoch, attempt, pinned_to,
                 max_attempts, notify)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            RETURNING id",
         )
         .bind(run.run_id.to_string())
         .bind(named.map(|named| named.key.as_str()))
@@ -315,9 +318,8 @@ impl<'a> Batch<'a> {
         .bind(waiting.is_none().then_some(self.by.token))
         .bind(waiting.map_or(1, |waiting| waiting.max_attempts))
         .bind(serde_json::json!(waiting.map_or(&[][..], |waiting| &waiting.notify)).to_string())
-        .execute(&mut *self.connection)
+        .fetch_one(&mut *self.connection)
         .await?;
-        let id = inserted.last_insert_rowid();
         if let Some(waiting) = waiting {
             self.store_submission(id, waiting).await?;
         }
@@ -336,7 +338,7 @@ impl<'a> Batch<'a> {
     /// The run that was made for a request, where there is one.
     async fn find_request(&mut self, named: &IdempotencyKey) -> Result<Option<Uuid>, Blocked> {
         let found: Option<(String, Option<String>)> =
-            sqlx::query_as("SELECT run_id, request_sha256 FROM runs WHERE idempotency_key = ?")
+            sql::query_as("SELECT run_id, request_sha256 FROM runs WHERE idempotency_key = ?")
                 .bind(named.key.as_str())
                 .fetch_optional(&mut *self.connection)
                 .await?;
@@ -372,9 +374,9 @@ impl<'a> Batch<'a> {
         let mut rest = rows.as_slice();
         for (size, statement) in INSERTS.iter() {
             while let Some((chunk, left)) = rest.split_at_checked(*size) {
-                let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+                let mut query = sql::query(AssertSqlSafe(Arc::clone(statement)));
                 for (run, seq, json) in chunk {
-                    query = query.bind(run).bind(seq).bind(*json);
+                    query = query.bind(*run).bind(*seq).bind(*json);
                 }
                 query.execute(&mut *self.connection).await?;
                 self.wrote = true;
@@ -411,14 +413,14 @@ impl<'a> Batch<'a> {
             receipt_sha256: ending.sha256,
         };
         let seq = self.log_entry(kind, self.by.now).await?;
-        sqlx::query("INSERT INTO receipts (run, log_seq, sha256, document) VALUES (?, ?, ?, ?)")
+        sql::query("INSERT INTO receipts (run, log_seq, sha256, document) VALUES (?, ?, ?, ?)")
             .bind(run)
             .bind(number(seq)?)
             .bind(ending.sha256.to_string())
             .bind(&*ending.document)
             .execute(&mut *self.connection)
             .await?;
-        sqlx::query(
+        sql::query(
             "UPDATE runs SET ended_at = ?, outcome = ?, state = ?, lease_until = NULL
             WHERE id = ?",
         )
@@ -442,11 +444,11 @@ impl<'a> Batch<'a> {
     /// questions are withdrawn, and its webhooks are told.
     async fn end_control(&mut self, run: i64, ending: &Ending) -> Result<(), Blocked> {
         let by = self.by;
-        sqlx::query("DELETE FROM submissions WHERE run = ?")
+        sql::query("DELETE FROM submissions WHERE run = ?")
             .bind(run)
             .execute(self.writing())
             .await?;
-        sqlx::query(
+        sql::query(
             "UPDATE approvals SET verdict = 'withdrawn', answered_at = ?, answered_by = 'default',
                 answered_via = 'default'
             WHERE run = ? AND verdict IS NULL",
@@ -486,7 +488,7 @@ impl<'a> Batch<'a> {
     }
 
     async fn set_run_state(&mut self, run: i64, state: RunState) -> Result<(), Blocked> {
-        sqlx::query("UPDATE runs SET state = ? WHERE id = ?")
+        sql::query("UPDATE runs SET state = ? WHERE id = ?")
             .bind(state.as_str())
             .bind(run)
             .execute(self.writing())
@@ -499,7 +501,7 @@ impl<'a> Batch<'a> {
             ExchangeChange::Open => self.open_exchanges().await?,
             ExchangeChange::Seal => self.seal().await?,
             ExchangeChange::Close => {
-                sqlx::query("DELETE FROM exchange_writers WHERE owner = ?")
+                sql::query("DELETE FROM exchange_writers WHERE owner = ?")
                     .bind(self.by.token)
                     .execute(self.writing())
                     .await?;
@@ -510,7 +512,7 @@ impl<'a> Batch<'a> {
 
     /// Notes that this process has records on their way, where that is not noted.
     async fn open_exchanges(&mut self) -> Result<(), Blocked> {
-        sqlx::query("INSERT OR IGNORE INTO exchange_writers (owner) VALUES (?)")
+        sql::query("INSERT OR IGNORE INTO exchange_writers (owner) VALUES (?)")
             .bind(self.by.token)
             .execute(self.writing())
             .await?;
@@ -538,7 +540,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The connection, to change something.
-    fn writing(&mut self) -> &mut SqliteConnection {
+    fn writing(&mut self) -> &mut Connection {
         self.wrote = true;
         self.connection
     }
@@ -585,23 +587,23 @@ impl<'a> Batch<'a> {
             else {
                 break;
             };
-            let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+            let mut query = sql::query(AssertSqlSafe(Arc::clone(statement)));
             for run_id in chunk {
                 query = query.bind(run_id.to_string());
             }
             for row in query.fetch_all(&mut *self.connection).await? {
                 let run_id: Uuid = row
-                    .try_get::<&str, _>(0)?
+                    .try_get::<&str>(0)?
                     .parse()
                     .map_err(|error: uuid::Error| sqlx::Error::Decode(error.into()))?;
                 let slot = Slot {
                     id: row.try_get(1)?,
                     owner: row.try_get(2)?,
                     ended: row.try_get(3)?,
-                    epoch: row.try_get::<i64, _>(4)?.unsigned_abs(),
+                    epoch: row.try_get::<i64>(4)?.unsigned_abs(),
                     state: RunState::from_name(row.try_get(5)?)
                         .ok_or_else(|| sqlx::Error::Decode("a run has no state".into()))?,
-                    next_event: row.try_get::<i64, _>(6)?.unsigned_abs(),
+                    next_event: row.try_get::<i64>(6)?.unsigned_abs(),
                 };
                 self.runs.insert(run_id, slot);
             }

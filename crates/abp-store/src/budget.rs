@@ -6,14 +6,14 @@
 //! Only an exchange that costs more than was reserved for it goes beyond that.
 
 use abp_core::MicroUsd;
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use uuid::Uuid;
 
 use crate::batch::Writing;
 use crate::command::{Command, Done};
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::record::Ack;
-use crate::schema::Blocked;
 use crate::{Store, StoreError, StoreReader};
 
 /// The most that is counted for one exchange. More than any costs, and a million of them still add up.
@@ -147,7 +147,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn budget(&self, key: &str) -> Result<Option<BudgetState>, StoreError> {
-        let row = sqlx::query(ACCOUNT)
+        let row = sql::query(ACCOUNT)
             .bind(key)
             .fetch_optional(&self.pool)
             .await
@@ -161,7 +161,7 @@ impl StoreReader {
 impl BudgetChange {
     pub(crate) async fn apply(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         by: Writing<'_>,
     ) -> Result<Done, Blocked> {
         match self {
@@ -177,14 +177,14 @@ impl BudgetChange {
 }
 
 async fn reserve(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     reservation: &Reservation,
     owner: &str,
 ) -> Result<Reserved, Blocked> {
     let key = reservation.key.as_str();
     let asked = Amounts::new(reservation.cost, reservation.tokens);
     let exchange = reservation.exchange.as_bytes().as_slice();
-    let granted = sqlx::query(
+    let granted = sql::query(
         "UPDATE budgets SET reserved = reserved + ?2, reserved_tokens = reserved_tokens + ?3,
             requests = requests + 1
         FROM api_keys
@@ -202,7 +202,7 @@ async fn reserve(
     if granted.rows_affected() == 0 {
         return refusal(connection, reservation).await;
     }
-    sqlx::query(
+    sql::query(
         "INSERT INTO reservations (exchange, key, cost, tokens, owner) VALUES (?, ?, ?, ?, ?)",
     )
     .bind(exchange)
@@ -217,10 +217,10 @@ async fn reserve(
 
 /// Why nothing was reserved.
 async fn refusal(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     reservation: &Reservation,
 ) -> Result<Reserved, Blocked> {
-    let repeated: Option<bool> = sqlx::query_scalar(
+    let repeated: Option<bool> = sql::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM reservations WHERE exchange = ?)
         FROM api_keys WHERE id = ? AND revoked_at IS NULL",
     )
@@ -232,7 +232,7 @@ async fn refusal(
         None => Err(StoreError::UnknownApiKey(reservation.key.clone()).into()),
         Some(true) => Err(StoreError::DuplicateReservation(reservation.exchange).into()),
         Some(false) => {
-            let row = sqlx::query(ACCOUNT)
+            let row = sql::query(ACCOUNT)
                 .bind(reservation.key.as_str())
                 .fetch_one(connection)
                 .await?;
@@ -242,19 +242,19 @@ async fn refusal(
 }
 
 async fn settle(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     exchange: Uuid,
     used: Amounts,
 ) -> Result<bool, Blocked> {
     let held: Option<(String, i64, i64)> =
-        sqlx::query_as("DELETE FROM reservations WHERE exchange = ? RETURNING key, cost, tokens")
+        sql::query_as("DELETE FROM reservations WHERE exchange = ? RETURNING key, cost, tokens")
             .bind(exchange.as_bytes().as_slice())
             .fetch_optional(&mut *connection)
             .await?;
     let Some((key, cost, tokens)) = held else {
         return Ok(false);
     };
-    sqlx::query(
+    sql::query(
         "UPDATE budgets SET reserved = reserved - ?2, reserved_tokens = reserved_tokens - ?3,
             spent = min(spent + ?4, 1 << 62), spent_tokens = min(spent_tokens + ?5, 1 << 62)
         WHERE key = ?1",
@@ -269,12 +269,8 @@ async fn settle(
     Ok(true)
 }
 
-async fn spend(
-    connection: &mut SqliteConnection,
-    key: &str,
-    used: Amounts,
-) -> Result<Done, Blocked> {
-    let counted = sqlx::query(
+async fn spend(connection: &mut Connection, key: &str, used: Amounts) -> Result<Done, Blocked> {
+    let counted = sql::query(
         "UPDATE budgets SET spent = min(spent + ?2, 1 << 62),
             spent_tokens = min(spent_tokens + ?3, 1 << 62), requests = requests + 1
         WHERE key = ?1",
@@ -294,8 +290,8 @@ const ACCOUNT: &str = "SELECT spent, spent_tokens, reserved, reserved_tokens, re
         budget, token_budget
     FROM api_keys JOIN budgets ON key = id WHERE id = ?";
 
-fn account(row: &SqliteRow) -> Result<BudgetState, sqlx::Error> {
-    let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+fn account(row: &Row) -> Result<BudgetState, sqlx::Error> {
+    let count = |column: usize| row.try_get::<i64>(column).map(i64::unsigned_abs);
     let limit = |column: usize| {
         let value: Option<i64> = row.try_get(column)?;
         Ok::<_, sqlx::Error>(value.map(i64::unsigned_abs))

@@ -6,7 +6,6 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use abp_core::Timestamp;
@@ -14,13 +13,12 @@ use abp_receipt::{
     EntryKind, Frontier, KeyId, KeyRing, LogHead, LogLeaf, SignedCheckpoint, SigningKey,
     VerifyingKey,
 };
-use futures_core::Stream as _;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteConnection;
 
 use crate::StoreError;
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql;
 use crate::keys::KeyDir;
-use crate::schema::Blocked;
 
 /// What a writer remembers of the log from one transaction to the next.
 #[derive(Debug)]
@@ -65,11 +63,8 @@ impl LogMemory {
     }
 
     /// Takes up the log. Refuses one whose end was not signed with its key.
-    pub(crate) async fn load(
-        &mut self,
-        connection: &mut SqliteConnection,
-    ) -> Result<LogTail, Blocked> {
-        let row = sqlx::query(
+    pub(crate) async fn load(&mut self, connection: &mut Connection) -> Result<LogTail, Blocked> {
+        let row = sql::query(
             "SELECT key, origin, frontier,
                 (SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1)
             FROM head WHERE id = 1",
@@ -78,7 +73,7 @@ impl LogMemory {
         .await?
         .ok_or_else(|| self.broken(&"it has no head"))?;
         let public: VerifyingKey = row
-            .try_get::<&str, _>(0)?
+            .try_get::<&str>(0)?
             .parse()
             .map_err(|error| self.broken(&error))?;
         let origin: &str = row.try_get(1)?;
@@ -124,12 +119,10 @@ impl LogMemory {
     }
 
     /// The right edge of the tree, from its leaves.
-    async fn replay(&self, connection: &mut SqliteConnection) -> Result<Frontier, Blocked> {
-        let mut leaves = sqlx::query("SELECT leaf FROM log ORDER BY seq").fetch(connection);
+    async fn replay(&self, connection: &mut Connection) -> Result<Frontier, Blocked> {
+        let mut leaves = sql::query("SELECT leaf FROM log ORDER BY seq").fetch(connection);
         let mut frontier = Frontier::default();
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut leaves).poll_next(context)).await
-        {
+        while let Some(row) = leaves.next().await {
             let row = row?;
             let leaf: &[u8] = row.try_get(0)?;
             frontier.push(leaf.try_into().map_err(|error| self.broken(&error))?);
@@ -140,7 +133,7 @@ impl LogMemory {
     /// Makes the log of a new store.
     pub(crate) async fn create(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         origin: &str,
     ) -> Result<(), Blocked> {
         let head = LogHead::new(origin).map_err(|error| StoreError::Origin {
@@ -149,7 +142,7 @@ impl LogMemory {
         })?;
         let key = Arc::new(self.keys.create(origin)?);
         let public = key.verifying_key();
-        sqlx::query(
+        sql::query(
             "INSERT INTO head (id, origin, first_key, key, frontier) VALUES (1, ?, ?, ?, '')",
         )
         .bind(origin)
@@ -199,7 +192,7 @@ impl LogTail {
     /// Appends an entry and returns its place.
     pub(crate) async fn append(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         path: &Path,
         kind: EntryKind,
         at: Timestamp,
@@ -214,7 +207,7 @@ impl LogTail {
     /// Appends the rotation to a new key, which signs from here on.
     pub(crate) async fn rotate(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         path: &Path,
         keys: &KeyDir,
         at: Timestamp,
@@ -240,7 +233,7 @@ impl LogTail {
     /// Signs the log and puts its end back; `None` where nothing was appended.
     pub(crate) async fn store(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         path: &Path,
     ) -> Result<Option<Signed>, Blocked> {
         if !self.grown {
@@ -254,12 +247,12 @@ impl LogTail {
         let frontier =
             serde_json::to_string(self.head.frontier()).map_err(|error| broken(path, &error))?;
         let note = checkpoint.to_string();
-        sqlx::query("UPDATE head SET frontier = ?, key = ? WHERE id = 1")
+        sql::query("UPDATE head SET frontier = ?, key = ? WHERE id = 1")
             .bind(frontier)
             .bind(self.key.verifying_key().to_string())
             .execute(&mut *connection)
             .await?;
-        sqlx::query("INSERT INTO checkpoints (size, note) VALUES (?, ?)")
+        sql::query("INSERT INTO checkpoints (size, note) VALUES (?, ?)")
             .bind(number(self.head.size())?)
             .bind(note.as_str())
             .execute(connection)
@@ -272,16 +265,12 @@ impl LogTail {
         }))
     }
 
-    async fn insert(
-        &mut self,
-        connection: &mut SqliteConnection,
-        leaf: LogLeaf,
-    ) -> Result<u64, Blocked> {
+    async fn insert(&mut self, connection: &mut Connection, leaf: LogLeaf) -> Result<u64, Blocked> {
         self.grown = true;
         let seq = leaf.entry.seq;
         // Canonical JSON is UTF-8.
         let entry = String::from_utf8_lossy(&leaf.bytes).into_owned();
-        sqlx::query("INSERT INTO log (seq, entry, leaf) VALUES (?, ?, ?)")
+        sql::query("INSERT INTO log (seq, entry, leaf) VALUES (?, ?, ?)")
             .bind(number(seq)?)
             .bind(entry)
             .bind(leaf.hash.as_bytes().as_slice())

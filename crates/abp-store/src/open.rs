@@ -6,21 +6,24 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use abp_core::Timestamp;
+use sqlx::ConnectOptions as _;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::engine::connection::Connection;
+use crate::engine::owners::Owners;
+use crate::engine::sqlite::owner::OwnerLock;
+use crate::engine::sqlite::reserve::Reserve;
+use crate::engine::sqlite::{SqliteEngine, empty_write_ahead, schema};
+use crate::engine::{Blocked, Engine, sql};
 use crate::error::Failure;
 use crate::exchange::{Drain, Ring};
 use crate::keys::KeyDir;
 use crate::layout::Layout;
 use crate::log::LogMemory;
-use crate::owner::OwnerLock;
 use crate::record::StoreState;
-use crate::reserve::Reserve;
-use crate::schema::{self, Blocked};
 use crate::seal::Sealer;
 use crate::store::{Inner, QUEUE_BYTES};
 use crate::writer::{Status, Writer};
@@ -91,6 +94,7 @@ impl Store {
         let failed = |error: sqlx::Error| Failure::of(&error).into_error(&path);
         let mut connection = connecting.connect().await.map_err(failed)?;
         schema::migrate(&mut connection, &path).await?;
+        let mut connection = Connection::from(connection);
         let origin = match set_up_log(&mut connection, &mut log, &options).await {
             Ok(origin) => origin,
             Err(Blocked::Refused(error)) => return Err(error),
@@ -111,18 +115,24 @@ impl Store {
         let exchanges = Arc::new(Ring::new(options.exchange_ring_bytes));
         let token = Some(owner.token().to_owned());
         let reader = StoreReader::new(&layout, origin, token, options.patience);
-        let writer = Writer {
-            path,
-            owners: layout.owners(),
+        let engine = Engine::Sqlite(SqliteEngine {
+            path: path.clone(),
             options: connecting,
-            connection: Some(connection),
-            keeper,
-            log,
-            exchanges: Drain::new(Arc::clone(&exchanges)),
+            owners: Owners::Files(layout.owners()),
             owner,
-            clock: options.clock,
+            keeper,
             status: Arc::clone(&status),
             written: 0,
+        });
+        let writer = Writer {
+            path,
+            engine,
+            connection: Some(connection),
+            log,
+            exchanges: Drain::new(Arc::clone(&exchanges)),
+            clock: options.clock,
+            status: Arc::clone(&status),
+            sealed_bytes: 0,
             next_try: Instant::now(),
         };
         let (commands, receiver) = mpsc::unbounded_channel();
@@ -150,10 +160,7 @@ impl Store {
 /// file, and what an earlier process left in that file is emptied into the database.
 async fn open_keeper(path: &Path, patience: Duration) -> Result<SqliteConnection, sqlx::Error> {
     let mut keeper = schema::options(path, patience).connect().await?;
-    if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
-        .fetch_one(&mut keeper)
-        .await
-    {
+    if let Err(error) = empty_write_ahead(&mut keeper).await {
         tracing::warn!(target: "abp.store", %error, "the write-ahead file could not be emptied");
     }
     sqlx::query("SELECT count(*) FROM head")
@@ -164,16 +171,16 @@ async fn open_keeper(path: &Path, patience: Duration) -> Result<SqliteConnection
 
 /// Makes the log of a new store, and checks that the log of an old one can be continued.
 async fn set_up_log(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     log: &mut LogMemory,
     options: &StoreOptions,
 ) -> Result<String, Blocked> {
-    let stored: Option<String> = sqlx::query_scalar("SELECT origin FROM head WHERE id = 1")
+    let stored: Option<String> = sql::query_scalar("SELECT origin FROM head WHERE id = 1")
         .fetch_optional(&mut *connection)
         .await?;
     let Some(origin) = stored else {
         // A store that has a log is not a new one, and gets no new key.
-        let entries: i64 = sqlx::query_scalar(LOG_ROWS)
+        let entries: i64 = sql::query_scalar(LOG_ROWS)
             .fetch_one(&mut *connection)
             .await?;
         if entries > 0 {
@@ -183,7 +190,7 @@ async fn set_up_log(
             Some(origin) => origin.clone(),
             None => format!("abp.local/{}", Uuid::new_v4().simple()),
         };
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = connection.begin().await?;
         log.create(&mut transaction, &origin).await?;
         transaction.commit().await?;
         return Ok(origin);

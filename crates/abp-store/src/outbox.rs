@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteConnection;
 use uuid::Uuid;
 
 use crate::batch::Writing;
 use crate::command::{Command, Done};
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql;
 use crate::queue::later;
 use crate::read::uuid_of;
-use crate::schema::Blocked;
 use crate::{Store, StoreError};
 
 /// A message that waits to be delivered.
@@ -88,7 +88,7 @@ impl Store {
 impl OutboxChange {
     pub(crate) async fn apply(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         by: Writing<'_>,
     ) -> Result<Done, Blocked> {
         let changed = match self {
@@ -98,15 +98,15 @@ impl OutboxChange {
                     .map(Done::Outbox);
             }
             Self::Remove(id) => {
-                sqlx::query("DELETE FROM outbox WHERE id = ?")
-                    .bind(id)
+                sql::query("DELETE FROM outbox WHERE id = ?")
+                    .bind(*id)
                     .execute(connection)
                     .await?
             }
             Self::Retry(id, at) => {
-                sqlx::query("UPDATE outbox SET due_at = ?, claimed_until = NULL WHERE id = ?")
+                sql::query("UPDATE outbox SET due_at = ?, claimed_until = NULL WHERE id = ?")
                     .bind(at.as_unix_millis())
-                    .bind(id)
+                    .bind(*id)
                     .execute(connection)
                     .await?
             }
@@ -117,12 +117,12 @@ impl OutboxChange {
 
 /// Tells the webhooks of a run of its end.
 pub(crate) async fn announce_end(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     by: Writing<'_>,
     run: i64,
     receipt_sha256: &str,
 ) -> Result<(), Blocked> {
-    sqlx::query(
+    sql::query(
         "INSERT INTO outbox (run, destination, topic, body, created_at, due_at)
         SELECT runs.id, value, 'run.ended', json_object(
                 'topic', 'run.ended', 'run_id', run_id, 'state', state, 'ended_at', ended_at,
@@ -139,13 +139,13 @@ pub(crate) async fn announce_end(
 }
 
 async fn claim(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     by: Writing<'_>,
     limit: u32,
     lease: Duration,
 ) -> Result<Vec<OutboxMessage>, Blocked> {
     let now = by.now.as_unix_millis();
-    let rows = sqlx::query(
+    let rows = sql::query(
         "SELECT outbox.id, runs.run_id, destination, topic, body, created_at, attempts + 1
         FROM outbox JOIN runs ON runs.id = outbox.run
         WHERE due_at <= ?1 AND (claimed_until IS NULL OR claimed_until <= ?1)
@@ -164,9 +164,9 @@ async fn claim(
             topic: row.try_get(3)?,
             body: row.try_get(4)?,
             created_at: Timestamp::from_unix_millis(row.try_get(5)?),
-            attempt: row.try_get(6)?,
+            attempt: row.try_get_u32(6)?,
         };
-        sqlx::query(
+        sql::query(
             "UPDATE outbox SET attempts = attempts + 1, claimed_by = ?, claimed_until = ?
             WHERE id = ?",
         )

@@ -1,27 +1,26 @@
 //! Reading: every answer is bounded, and longer ones come in pages.
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use futures_core::Stream as _;
-use sqlx::Row as _;
-use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
 use uuid::Uuid;
 
+use sqlx::sqlite::SqlitePoolOptions;
+
 use crate::changes::{ChangeWatch, StoreChanges};
+use crate::engine::owners::Owners;
+use crate::engine::sql::{self, Pool, Row};
+use crate::engine::sqlite::schema;
 use crate::error::Failure;
 use crate::layout::Layout;
 use crate::log::number;
 use crate::open::{LOG_ROWS, NO_HEAD};
-use crate::owner;
 use crate::project::ancestors_json;
 use crate::record::{
     CancelRecord, EventRecord, ReceiptRecord, ReceiptSummary, RunFilter, RunRecord, UnfinishedRun,
 };
-use crate::schema;
 use crate::{Project, RunState, StoreError};
 
 /// The most rows of a page.
@@ -38,9 +37,9 @@ const READERS: u32 = 4;
 /// is cheap.
 #[derive(Debug, Clone)]
 pub struct StoreReader {
-    pub(crate) pool: SqlitePool,
+    pub(crate) pool: Pool,
     path: PathBuf,
-    owners: PathBuf,
+    owners: Owners,
     origin: String,
     /// The process that reads, where it also writes.
     token: Option<String>,
@@ -76,12 +75,12 @@ impl StoreReader {
             _ => {}
         }
         let reader = Self::new(&layout, String::new(), None, PATIENCE);
-        let origin = sqlx::query_scalar("SELECT origin FROM head WHERE id = 1")
+        let origin = sql::query_scalar("SELECT origin FROM head WHERE id = 1")
             .fetch_optional(&reader.pool)
             .await
             .map_err(|error| reader.failed(&error))?;
         let Some(origin) = origin else {
-            let entries: i64 = sqlx::query_scalar(LOG_ROWS)
+            let entries: i64 = sql::query_scalar(LOG_ROWS)
                 .fetch_one(&reader.pool)
                 .await
                 .map_err(|error| reader.failed(&error))?;
@@ -106,9 +105,9 @@ impl StoreReader {
             .connect_lazy_with(schema::reading(&path, patience));
         let changes = Arc::new(ChangeWatch::new(schema::reading(&path, patience)));
         Self {
-            pool,
+            pool: Pool::Sqlite(pool),
             path,
-            owners: layout.owners(),
+            owners: Owners::Files(layout.owners()),
             origin,
             token,
             changes,
@@ -138,7 +137,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn runs(&self, filter: &RunFilter, limit: u32) -> Result<Vec<RunRecord>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
                 project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
@@ -174,7 +173,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn run(&self, run_id: Uuid) -> Result<Option<RunRecord>, StoreError> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
                 project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
@@ -193,7 +192,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn run_state(&self, run_id: Uuid) -> Result<Option<RunState>, StoreError> {
-        let state: Option<String> = sqlx::query_scalar("SELECT state FROM runs WHERE run_id = ?")
+        let state: Option<String> = sql::query_scalar("SELECT state FROM runs WHERE run_id = ?")
             .bind(run_id.to_string())
             .fetch_optional(&self.pool)
             .await
@@ -215,7 +214,7 @@ impl StoreReader {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<EventRecord>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT seq, json FROM events
             WHERE run = (SELECT id FROM runs WHERE run_id = ?) AND seq >= ?
             ORDER BY seq LIMIT ?",
@@ -225,7 +224,7 @@ impl StoreReader {
         .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
             let event = EventRecord {
-                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                seq: row.try_get::<i64>(0)?.unsigned_abs(),
                 json: row.try_get(1)?,
             };
             let size = event.json.len();
@@ -239,7 +238,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn receipt(&self, run_id: Uuid) -> Result<Option<ReceiptRecord>, StoreError> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT log_seq, sha256, document FROM receipts
             WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
         )
@@ -247,10 +246,10 @@ impl StoreReader {
         .fetch_optional(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: SqliteRow| {
+        let read = |row: Row| {
             Ok(ReceiptRecord {
                 run_id,
-                log_seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                log_seq: row.try_get::<i64>(0)?.unsigned_abs(),
                 sha256: row.try_get(1)?,
                 document: row.try_get(2)?,
             })
@@ -269,7 +268,7 @@ impl StoreReader {
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<ReceiptSummary>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT runs.run_id, receipts.log_seq, sha256, length(document)
             FROM receipts JOIN runs ON runs.id = receipts.run
             WHERE ?1 IS NULL OR receipts.log_seq < ?1
@@ -280,9 +279,9 @@ impl StoreReader {
         self.page(query, |row| {
             let receipt = ReceiptSummary {
                 run_id: uuid_of(row.try_get(0)?, &self.path)?,
-                log_seq: row.try_get::<i64, _>(1)?.unsigned_abs(),
+                log_seq: row.try_get::<i64>(1)?.unsigned_abs(),
                 sha256: row.try_get(2)?,
-                bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
+                bytes: row.try_get::<i64>(3)?.unsigned_abs(),
             };
             Ok((receipt, 0))
         })
@@ -312,7 +311,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn has_queued(&self) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')")
+        sql::query_scalar("SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')")
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(&error))
@@ -322,7 +321,7 @@ impl StoreReader {
         &self,
         run_id: Option<Uuid>,
     ) -> Result<Vec<UnfinishedRun>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT id, run_id, accepted_at, work_order, work_order_sha256, backend, owner,
                 ended_at, outcome, idempotency_key, backend_asked, principal, project_path,
                 project_inode, project_born, state, attempt, cancel_at, cancel_by, cancel_via,
@@ -337,48 +336,51 @@ impl StoreReader {
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: &SqliteRow| {
+        let mut unfinished = Vec::with_capacity(rows.len());
+        for row in &rows {
             let run = run_record(row, &self.path)?;
-            let (own, owner_alive) = self.ownership(&run.owner);
-            Ok(UnfinishedRun {
+            let (own, owner_alive) = self.ownership(&run.owner).await?;
+            unfinished.push(UnfinishedRun {
                 owner_alive,
                 own,
                 events: row
-                    .try_get::<i64, _>(21)
+                    .try_get::<i64>(21)
                     .map_err(|error| self.failed(&error))?
                     .unsigned_abs(),
                 alive_at: row
-                    .try_get::<Option<i64>, _>(22)
+                    .try_get::<Option<i64>>(22)
                     .map_err(|error| self.failed(&error))?
                     .map(Timestamp::from_unix_millis),
                 lease_until: row
-                    .try_get::<Option<i64>, _>(23)
+                    .try_get::<Option<i64>>(23)
                     .map_err(|error| self.failed(&error))?
                     .map(Timestamp::from_unix_millis),
                 run,
-            })
-        };
-        rows.iter().map(read).collect()
+            });
+        }
+        Ok(unfinished)
     }
 
     /// Whether a token is that of this process, and whether its process lives.
-    pub(crate) fn ownership(&self, token: &str) -> (bool, bool) {
-        let own = self.token.as_deref() == Some(token);
-        (own, own || owner::is_alive(&self.owners, token))
+    pub(crate) async fn ownership(&self, token: &str) -> Result<(bool, bool), StoreError> {
+        if self.token.as_deref() == Some(token) {
+            return Ok((true, true));
+        }
+        let is_alive = self.owners.is_alive(&self.pool, token).await;
+        Ok((false, is_alive.map_err(|error| self.failed(&error))?))
     }
 
     /// Reads rows until there are enough bytes; holds no more than that.
     pub(crate) async fn page<T>(
         &self,
-        query: sqlx::query::Query<'_, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>,
-        mut read: impl FnMut(&SqliteRow) -> Result<(T, usize), Unreadable>,
+        query: sql::Query,
+        mut read: impl FnMut(&Row) -> Result<(T, usize), Unreadable>,
     ) -> Result<Vec<T>, StoreError> {
         let mut rows = query.fetch(&self.pool);
         let mut page = Vec::new();
         let mut bytes: usize = 0;
         while bytes < MAX_PAGE_BYTES {
-            let next = std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await;
-            let Some(row) = next else { break };
+            let Some(row) = rows.next().await else { break };
             let row = row.map_err(|error| self.failed(&error))?;
             let (item, size) = read(&row).map_err(|error| match error {
                 Unreadable::Row(error) => self.failed(&error),
@@ -423,7 +425,7 @@ impl From<StoreError> for Unreadable {
     }
 }
 
-fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
+fn run_record(row: &Row, path: &Path) -> Result<RunRecord, StoreError> {
     let read = || {
         Ok((
             RunRecord {
@@ -435,7 +437,7 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
                 backend: row.try_get(5)?,
                 owner: row.try_get(6)?,
                 ended_at: row
-                    .try_get::<Option<i64>, _>(7)?
+                    .try_get::<Option<i64>>(7)?
                     .map(Timestamp::from_unix_millis),
                 outcome: row.try_get(8)?,
                 idempotency_key: row.try_get(9)?,
@@ -443,11 +445,11 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
                 principal: row.try_get(11)?,
                 project: project(row, 12)?,
                 state: RunState::Queued,
-                attempt: row.try_get(16)?,
+                attempt: row.try_get_u32(16)?,
                 cancel: cancel_record(row, 17)?,
             },
-            row.try_get::<&str, _>(1)?,
-            row.try_get::<&str, _>(15)?,
+            row.try_get::<&str>(1)?,
+            row.try_get::<&str>(15)?,
         ))
     };
     let (run, run_id, state) =
@@ -463,10 +465,7 @@ fn run_record(row: &SqliteRow, path: &Path) -> Result<RunRecord, StoreError> {
 }
 
 /// The request to cancel a run, from that column on.
-pub(crate) fn cancel_record(
-    row: &SqliteRow,
-    first: usize,
-) -> Result<Option<CancelRecord>, sqlx::Error> {
+pub(crate) fn cancel_record(row: &Row, first: usize) -> Result<Option<CancelRecord>, sqlx::Error> {
     let at: Option<i64> = row.try_get(first)?;
     let Some(at) = at else { return Ok(None) };
     let by: Option<String> = row.try_get(first + 1)?;
@@ -480,7 +479,7 @@ pub(crate) fn cancel_record(
 }
 
 /// The project of a run, from that column on.
-pub(crate) fn project(row: &SqliteRow, first: usize) -> Result<Option<Project>, sqlx::Error> {
+pub(crate) fn project(row: &Row, first: usize) -> Result<Option<Project>, sqlx::Error> {
     let path: Option<String> = row.try_get(first)?;
     let inode: Option<i64> = row.try_get(first + 1)?;
     let born: Option<i64> = row.try_get(first + 2)?;

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use abp_core::Timestamp;
 use abp_receipt::{ChangeDecision, Hash};
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use crate::change_set::{
     ApplicationJournal, ChangeSetRecord, Decider, DecisionRecord, OpenApplication,
 };
+use crate::engine::sql::{self, Row};
 use crate::log::number;
 use crate::read::{MAX_PAGE_ROWS, Unreadable, damaged, uuid_of};
 use crate::{StoreError, StoreReader};
@@ -24,7 +23,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read, or the document is not the one that was stored.
     pub async fn change_set(&self, run_id: Uuid) -> Result<Option<ChangeSetRecord>, StoreError> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT sha256, state, state_at, state_by FROM change_sets
             WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
         )
@@ -33,13 +32,13 @@ impl StoreReader {
         .await
         .map_err(|error| self.failed(&error))?;
         let Some(row) = row else { return Ok(None) };
-        let read = |row: &SqliteRow| {
+        let read = |row: &Row| {
             Ok(ChangeSetRecord {
                 run_id,
                 document: None,
                 sha256: *self.hash(row.try_get(0)?, "a change set")?.as_bytes(),
                 state: row
-                    .try_get::<&str, _>(1)?
+                    .try_get::<&str>(1)?
                     .parse()
                     .map_err(|error| damaged(self.path(), "a change set", error))?,
                 state_at: Timestamp::from_unix_millis(row.try_get(2)?),
@@ -73,7 +72,7 @@ impl StoreReader {
 
     /// Reads stored bytes, piece by piece, and compares them with their hash.
     async fn blob(&self, run_id: Uuid, sha256: [u8; 32]) -> Result<Option<Vec<u8>>, StoreError> {
-        let row: (i64, i64) = sqlx::query_as(
+        let row: (i64, i64) = sql::query_as(
             "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM run_blobs
             WHERE run = (SELECT id FROM runs WHERE run_id = ?) AND sha256 = ?",
         )
@@ -92,7 +91,7 @@ impl StoreReader {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         for chunk in 0..chunks {
-            let piece: Option<Vec<u8>> = sqlx::query_scalar(
+            let piece: Option<Vec<u8>> = sql::query_scalar(
                 "SELECT bytes FROM run_blobs
                 WHERE run = (SELECT id FROM runs WHERE run_id = ?) AND sha256 = ? AND chunk = ?",
             )
@@ -117,7 +116,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn undecided(&self) -> Result<BTreeSet<Uuid>, StoreError> {
-        let rows: Vec<String> = sqlx::query_scalar(
+        let rows: Vec<String> = sql::query_scalar(
             "SELECT runs.run_id FROM change_sets JOIN runs ON runs.id = change_sets.run
             WHERE change_sets.state IN ('proposed', 'applying', 'conflict')",
         )
@@ -135,15 +134,16 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn open_applications(&self) -> Result<Vec<OpenApplication>, StoreError> {
-        let query = sqlx::query(
+        let rows = sql::query(
             "SELECT applications.id, runs.run_id, applications.owner, decided_by, via, begun_at
             FROM applications JOIN runs ON runs.id = applications.run
             ORDER BY begun_at, applications.id LIMIT ?",
         )
-        .bind(MAX_PAGE_ROWS);
-        self.page(query, |row| {
-            let owner: &str = row.try_get(2)?;
-            let (own, owner_alive) = self.ownership(owner);
+        .bind(MAX_PAGE_ROWS)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(&error))?;
+        let read = |row: &Row| {
             let application = OpenApplication {
                 id: uuid_of(row.try_get(0)?, self.path())?,
                 run_id: uuid_of(row.try_get(1)?, self.path())?,
@@ -152,12 +152,18 @@ impl StoreReader {
                     via: row.try_get(4)?,
                 },
                 begun_at: Timestamp::from_unix_millis(row.try_get(5)?),
-                owner_alive,
-                own,
+                owner_alive: false,
+                own: false,
             };
-            Ok((application, 0))
-        })
-        .await
+            Ok((application, row.try_get::<String>(2)?))
+        };
+        let mut open = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (mut application, owner) = self.readable(read(row))?;
+            (application.own, application.owner_alive) = self.ownership(&owner).await?;
+            open.push(application);
+        }
+        Ok(open)
     }
 
     /// The journal of an application; `None` where it is over.
@@ -165,7 +171,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn application(&self, id: Uuid) -> Result<Option<ApplicationJournal>, StoreError> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT runs.run_id, paths, journal FROM applications
                 JOIN runs ON runs.id = applications.run
             WHERE applications.id = ?",
@@ -174,7 +180,7 @@ impl StoreReader {
         .fetch_optional(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: SqliteRow| {
+        let read = |row: Row| {
             Ok(ApplicationJournal {
                 run_id: uuid_of(row.try_get(0)?, self.path())?,
                 paths: serde_json::from_str(row.try_get(1)?)
@@ -195,7 +201,7 @@ impl StoreReader {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<DecisionRecord>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT log_seq, document FROM decisions
             WHERE run = (SELECT id FROM runs WHERE run_id = ?) AND log_seq >= ?
             ORDER BY log_seq LIMIT ?",
@@ -208,7 +214,7 @@ impl StoreReader {
             let decision = ChangeDecision::from_document(document)
                 .map_err(|error| damaged(self.path(), "a decision", error))?;
             let record = DecisionRecord {
-                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                seq: row.try_get::<i64>(0)?.unsigned_abs(),
                 sha256: Hash::of(document),
                 decision,
             };

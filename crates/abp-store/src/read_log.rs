@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use abp_receipt::{EntryKind, Hash, LogEntry, SignedCheckpoint, VerifyingKey};
-use sqlx::Row as _;
 
+use crate::engine::sql;
 use crate::log::number;
 use crate::read::{MAX_PAGE_ROWS, damaged};
 use crate::record::LogRecord;
@@ -21,12 +21,12 @@ impl StoreReader {
         limit: u32,
     ) -> Result<Vec<LogRecord>, StoreError> {
         let query =
-            sqlx::query("SELECT seq, entry, leaf FROM log WHERE seq >= ? ORDER BY seq LIMIT ?")
+            sql::query("SELECT seq, entry, leaf FROM log WHERE seq >= ? ORDER BY seq LIMIT ?")
                 .bind(number(from_seq)?)
                 .bind(limit.min(MAX_PAGE_ROWS));
         self.page(query, |row| {
             let record = LogRecord {
-                seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                seq: row.try_get::<i64>(0)?.unsigned_abs(),
                 entry: row.try_get(1)?,
                 leaf: hash_of(row.try_get(2)?, self.path())?,
             };
@@ -42,7 +42,7 @@ impl StoreReader {
     /// Fails where the database cannot be read, or does not have as many.
     pub async fn leaf_hashes(&self, size: u64) -> Result<Vec<Hash>, StoreError> {
         let rows: Vec<Vec<u8>> =
-            sqlx::query_scalar("SELECT leaf FROM log WHERE seq < ? ORDER BY seq")
+            sql::query_scalar("SELECT leaf FROM log WHERE seq < ? ORDER BY seq")
                 .bind(number(size)?)
                 .fetch_all(&self.pool)
                 .await
@@ -62,7 +62,7 @@ impl StoreReader {
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<SignedCheckpoint>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT note FROM checkpoints WHERE ?1 IS NULL OR size < ?1
             ORDER BY size DESC LIMIT ?2",
         )
@@ -94,7 +94,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn public_key(&self) -> Result<VerifyingKey, StoreError> {
-        let text: String = sqlx::query_scalar("SELECT key FROM head WHERE id = 1")
+        let text: String = sql::query_scalar("SELECT key FROM head WHERE id = 1")
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(&error))?;
@@ -107,7 +107,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn first_key(&self) -> Result<VerifyingKey, StoreError> {
-        let text: String = sqlx::query_scalar("SELECT first_key FROM head WHERE id = 1")
+        let text: String = sql::query_scalar("SELECT first_key FROM head WHERE id = 1")
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(&error))?;
@@ -117,7 +117,7 @@ impl StoreReader {
     /// How the log's key came about, oldest first.
     pub(crate) async fn rotations(&self) -> Result<Vec<LogEntry>, StoreError> {
         // Few of very many: only what looks like one is read.
-        let likely: Vec<String> = sqlx::query_scalar(
+        let likely: Vec<String> = sql::query_scalar(
             r#"SELECT entry FROM log WHERE instr(entry, '"key_rotated"') ORDER BY seq"#,
         )
         .fetch_all(&self.pool)

@@ -4,12 +4,12 @@
 //! the results. Everything is found by principal first: nobody is given another's.
 
 use abp_core::Timestamp;
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::batch::Writing;
 use crate::command::{Command, Done};
-use crate::schema::Blocked;
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::store::FORGET_AT_ONCE;
 use crate::{Store, StoreError, StoreReader};
 
@@ -67,7 +67,7 @@ impl StoreReader {
         vendor: &str,
         call_ids: &[&str],
     ) -> Result<Vec<ReasoningEntry>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT model, call_id, json FROM reasoning
             WHERE principal = ? AND vendor = ? AND call_id IN (SELECT value FROM json_each(?))
             ORDER BY call_id, model",
@@ -78,7 +78,7 @@ impl StoreReader {
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = |row: &SqliteRow| {
+        let read = |row: &Row| {
             Ok(ReasoningEntry {
                 principal: principal.to_owned(),
                 vendor: vendor.to_owned(),
@@ -107,7 +107,7 @@ impl ReasoningChange {
 
     pub(crate) async fn apply(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         by: Writing<'_>,
     ) -> Result<Done, Blocked> {
         match self {
@@ -118,7 +118,7 @@ impl ReasoningChange {
                 Ok(Done::Written)
             }
             Self::ForgetBefore(at) => {
-                let forgotten = sqlx::query(
+                let forgotten = sql::query(
                     "DELETE FROM reasoning WHERE rowid IN (
                         SELECT rowid FROM reasoning WHERE kept_at < ? ORDER BY kept_at LIMIT ?
                     )",
@@ -134,11 +134,11 @@ impl ReasoningChange {
 }
 
 async fn keep(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     entry: &ReasoningEntry,
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(
+    sql::query(
         "INSERT OR REPLACE INTO reasoning (principal, vendor, call_id, model, kept_at, json)
         VALUES (?, ?, ?, ?, ?, ?)",
     )

@@ -5,13 +5,13 @@
 //! and is checked against them.
 
 use abp_receipt::{Frontier, Hash, merkle};
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use uuid::Uuid;
 
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql::{self, Row};
 use crate::exchange::{ExchangeRecord, RecordProblem, decode};
 use crate::log::number;
-use crate::schema::Blocked;
 
 /// What the length of a record takes.
 pub(crate) const LENGTH_BYTES: usize = 2;
@@ -68,11 +68,11 @@ impl Segment {
     /// Stores it under its entry in the log.
     pub(crate) async fn insert(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut Connection,
         seq: u64,
         root: Hash,
     ) -> Result<(), Blocked> {
-        sqlx::query(
+        sql::query(
             "INSERT INTO exchange_segments
                 (seq, first_started_at, min_id, max_id, count, root, body)
             VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -115,7 +115,7 @@ pub(crate) struct SegmentRow {
 
 impl SegmentRow {
     /// Reads the columns from `first` on, in the order of the table without its key.
-    pub(crate) fn read(row: &SqliteRow, first: usize) -> Result<Self, sqlx::Error> {
+    pub(crate) fn read(row: &Row, first: usize) -> Result<Self, sqlx::Error> {
         let undecodable = |error| sqlx::Error::Decode(error);
         let id = |column: usize| {
             let bytes: &[u8] = row.try_get(column)?;
@@ -127,7 +127,7 @@ impl SegmentRow {
                 first_started_at: row.try_get(first)?,
                 min_id: id(first + 1)?,
                 max_id: id(first + 2)?,
-                count: row.try_get::<i64, _>(first + 3)?.unsigned_abs(),
+                count: row.try_get::<i64>(first + 3)?.unsigned_abs(),
                 body: row.try_get(first + 5)?,
             },
             root: Hash::try_from(root).map_err(|error| undecodable(error.into()))?,

@@ -1,24 +1,20 @@
 //! What processes that are gone left behind in the accounts and in the exchange log.
 
-use sqlx::sqlite::SqliteConnection;
-
 use crate::batch::Writing;
-use crate::owner;
-use crate::schema::Blocked;
+use crate::engine::Blocked;
+use crate::engine::connection::Connection;
+use crate::engine::sql;
 
 /// Cleans up after every process that is gone; returns how many reservations became spent.
-pub(crate) async fn sweep(
-    connection: &mut SqliteConnection,
-    by: Writing<'_>,
-) -> Result<u64, Blocked> {
-    let owners: Vec<String> = sqlx::query_scalar(
+pub(crate) async fn sweep(connection: &mut Connection, by: Writing<'_>) -> Result<u64, Blocked> {
+    let owners: Vec<String> = sql::query_scalar(
         "SELECT owner FROM reservations UNION SELECT owner FROM exchange_writers",
     )
     .fetch_all(&mut *connection)
     .await?;
     let mut abandoned = 0;
     for owner in owners {
-        if owner != by.token && !owner::is_alive(by.owners, &owner) {
+        if owner != by.token && !by.owners.is_alive(&mut *connection, &owner).await? {
             abandoned += abandon(connection, &owner).await?;
             count_crash(connection, &owner).await?;
         }
@@ -26,8 +22,8 @@ pub(crate) async fn sweep(
     Ok(abandoned)
 }
 
-async fn abandon(connection: &mut SqliteConnection, owner: &str) -> Result<u64, Blocked> {
-    sqlx::query(
+async fn abandon(connection: &mut Connection, owner: &str) -> Result<u64, Blocked> {
+    sql::query(
         "UPDATE budgets SET
             reserved = reserved - cost, reserved_tokens = reserved_tokens - tokens,
             spent = min(spent + cost, 1 << 62), spent_tokens = min(spent_tokens + tokens, 1 << 62),
@@ -41,7 +37,7 @@ async fn abandon(connection: &mut SqliteConnection, owner: &str) -> Result<u64, 
     .bind(owner)
     .execute(&mut *connection)
     .await?;
-    let removed = sqlx::query("DELETE FROM reservations WHERE owner = ?")
+    let removed = sql::query("DELETE FROM reservations WHERE owner = ?")
         .bind(owner)
         .execute(connection)
         .await?;
@@ -49,14 +45,14 @@ async fn abandon(connection: &mut SqliteConnection, owner: &str) -> Result<u64, 
 }
 
 /// A process that ended without closing its exchange log may have lost the last of its records.
-async fn count_crash(connection: &mut SqliteConnection, owner: &str) -> Result<(), Blocked> {
-    let left = sqlx::query("DELETE FROM exchange_writers WHERE owner = ?")
+async fn count_crash(connection: &mut Connection, owner: &str) -> Result<(), Blocked> {
+    let left = sql::query("DELETE FROM exchange_writers WHERE owner = ?")
         .bind(owner)
         .execute(&mut *connection)
         .await?;
     if left.rows_affected() > 0 {
         tracing::warn!(target: "abp.store", owner, "a process ended with exchanges on their way");
-        sqlx::query("UPDATE head SET exchange_crashes = exchange_crashes + 1 WHERE id = 1")
+        sql::query("UPDATE head SET exchange_crashes = exchange_crashes + 1 WHERE id = 1")
             .execute(connection)
             .await?;
     }

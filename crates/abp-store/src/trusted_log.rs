@@ -1,16 +1,14 @@
 //! Looks a receipt up in a log, after checking that the log is the one that was signed.
 
 use std::path::Path;
-use std::pin::Pin;
 
 use abp_receipt::{
     EntryKind, Frontier, Hash, KeyRing, LogEntry, LoggedReceipt, ReceiptFile, ReceiptVerdict,
     merkle,
 };
-use futures_core::Stream as _;
-use sqlx::Row as _;
 use uuid::Uuid;
 
+use crate::engine::sql;
 use crate::log::number;
 use crate::{StoreError, StoreReader};
 
@@ -128,15 +126,13 @@ impl StoreReader {
 
     /// The root over the leaves of the first `size` entries; `None` where there are fewer.
     async fn root_of(&self, size: u64) -> Result<Option<Hash>, StoreError> {
-        let mut rows = sqlx::query("SELECT seq, leaf FROM log WHERE seq < ? ORDER BY seq")
+        let mut rows = sql::query("SELECT seq, leaf FROM log WHERE seq < ? ORDER BY seq")
             .bind(number(size)?)
             .fetch(&self.pool);
         let mut frontier = Frontier::default();
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
-        {
+        while let Some(row) = rows.next().await {
             let row = row.map_err(|error| self.failed(&error))?;
-            let read = || Ok((row.try_get::<i64, _>(0)?, row.try_get::<&[u8], _>(1)?));
+            let read = || Ok((row.try_get::<i64>(0)?, row.try_get::<&[u8]>(1)?));
             let (seq, leaf) = read().map_err(|error: sqlx::Error| self.failed(&error))?;
             let is_next = u64::try_from(seq) == Ok(frontier.size());
             let leaf = Hash::try_from(leaf).ok().filter(|_| is_next);
@@ -155,7 +151,7 @@ impl TrustedLog {
     pub async fn find(&self, run_id: Uuid) -> Result<LoggedReceipt, StoreError> {
         let reader = &self.reader;
         // The log alone is asked: the tables beside it are not what was signed.
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT seq, entry, leaf FROM log WHERE seq < ?1 AND instr(entry, ?2) ORDER BY seq
             LIMIT 1000",
         )
@@ -164,7 +160,7 @@ impl TrustedLog {
         let entries: Vec<LogEntry> = reader
             .page(query, |row| {
                 let text: &str = row.try_get(1)?;
-                let leaf = Hash::try_from(row.try_get::<&[u8], _>(2)?);
+                let leaf = Hash::try_from(row.try_get::<&[u8]>(2)?);
                 if leaf != Ok(merkle::leaf_hash(text.as_bytes())) {
                     let seq: i64 = row.try_get(0)?;
                     let problem = format!("entry {seq} was changed");

@@ -27,13 +27,12 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use abp_receipt::{KeyRing, LogCheck, LogReport, SignedCheckpoint, StoredReceipt, verify_log};
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteConnection;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use self::feed::Fed;
 use self::judge::Judge;
+use crate::engine::sql::{self, Snapshot};
 use crate::{StoreError, StoreReader};
 
 /// How many pieces wait for the verifier.
@@ -124,7 +123,7 @@ impl StoreReader {
         // Read together: whatever is written later is not looked at.
         let mut snapshot = self
             .pool
-            .begin()
+            .snapshot()
             .await
             .map_err(|error| self.failed(&error))?;
         let (size, running) = self.extent(&mut snapshot).await?;
@@ -172,23 +171,15 @@ impl StoreReader {
     }
 
     /// The size of the log, and the runs without an end in it.
-    async fn extent(
-        &self,
-        snapshot: &mut SqliteConnection,
-    ) -> Result<(u64, BTreeSet<Uuid>), StoreError> {
-        let row = sqlx::query(
+    async fn extent(&self, snapshot: &mut Snapshot) -> Result<(u64, BTreeSet<Uuid>), StoreError> {
+        let row = sql::query(
             "SELECT (SELECT coalesce(max(seq) + 1, 0) FROM log),
                 (SELECT group_concat(run_id) FROM runs WHERE ended_at IS NULL)",
         )
         .fetch_one(snapshot)
         .await
         .map_err(|error| self.failed(&error))?;
-        let read = || {
-            Ok((
-                row.try_get::<i64, _>(0)?,
-                row.try_get::<Option<&str>, _>(1)?,
-            ))
-        };
+        let read = || Ok((row.try_get::<i64>(0)?, row.try_get::<Option<&str>>(1)?));
         let (size, running) = read().map_err(|error: sqlx::Error| self.failed(&error))?;
         let running = running.unwrap_or_default().split(',');
         let running = running.filter_map(|run_id| run_id.parse().ok()).collect();
@@ -197,10 +188,10 @@ impl StoreReader {
 
     async fn spread_checkpoints(
         &self,
-        snapshot: &mut SqliteConnection,
+        snapshot: &mut Snapshot,
         findings: &mut Findings,
     ) -> Result<Vec<SignedCheckpoint>, StoreError> {
-        let notes: Vec<(i64, String)> = sqlx::query_as(
+        let notes: Vec<(i64, String)> = sql::query_as(
             "SELECT size, note FROM (
                 SELECT size, note, row_number() OVER (ORDER BY size DESC) - 1 AS place,
                     1 + (SELECT count(*) FROM checkpoints) / ? AS stride

@@ -9,30 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::StoreError;
 use crate::batch::{Applied, Batch, Writing};
 use crate::command::{Command, Message, Queued, Reply};
+use crate::engine::connection::Connection;
+use crate::engine::sql;
+use crate::engine::sqlite::reserve::Reserve;
+use crate::engine::{Blocked, Engine};
 use crate::error::Failure;
 use crate::exchange::{Drain, ExchangeChange};
 use crate::log::LogMemory;
-use crate::owner::OwnerLock;
 use crate::record::StoreState;
-use crate::reserve::Reserve;
-use crate::schema::{Blocked, require_current};
 
 /// The most that one transaction takes.
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// The most commands that one transaction takes.
 const MAX_BATCH: usize = 4096;
-/// How much is written before the write-ahead file is emptied into the database.
-const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
-/// What a transaction writes besides its content: pages are written whole.
-const COMMIT_OVERHEAD: usize = 16 * 1024;
 /// How often a failed store is tried again on behalf of ordinary writes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -48,18 +43,14 @@ pub(crate) struct Status {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) path: PathBuf,
-    pub(crate) owners: PathBuf,
-    pub(crate) options: SqliteConnectOptions,
-    pub(crate) connection: Option<SqliteConnection>,
-    /// Keeps the shared index of the write-ahead file: without it, opening the database again would
-    /// believe frames that were written and never reached the disk.
-    pub(crate) keeper: SqliteConnection,
+    pub(crate) engine: Engine,
+    pub(crate) connection: Option<Connection>,
     pub(crate) log: LogMemory,
     pub(crate) exchanges: Drain,
-    pub(crate) owner: OwnerLock,
     pub(crate) clock: fn() -> Timestamp,
     pub(crate) status: Arc<Status>,
-    pub(crate) written: usize,
+    /// What was sealed of exchanges since the engine tidied up.
+    pub(crate) sealed_bytes: usize,
     pub(crate) next_try: Instant,
 }
 
@@ -88,18 +79,13 @@ impl Writer {
                 }
             }
             self.process(batch).await;
-            self.written = self.written.saturating_add(bytes * 2 + COMMIT_OVERHEAD);
-            if self.written >= CHECKPOINT_BYTES {
-                self.checkpoint().await;
-            }
+            self.tidy_up(bytes).await;
         }
         self.end_exchanges().await;
-        // What is not emptied into the database now is so when it is next opened.
         if let Some(connection) = self.connection {
             drop(connection.close().await);
         }
-        drop(self.keeper.close().await);
-        drop(self.owner);
+        self.engine.close().await;
     }
 
     /// Seals what waits, and says that nothing is on its way. Where that fails, what waits is lost
@@ -137,18 +123,24 @@ impl Writer {
     /// One transaction, with everything in it or nothing.
     async fn commit(&mut self, batch: &[Queued]) -> Result<Vec<Reply>, Blocked> {
         if self.connection.is_none() {
-            self.connection = Some(self.options.connect().await?);
+            self.connection = Some(self.engine.connect().await?);
         }
         let Some(connection) = &mut self.connection else {
             return Err(StoreError::Closed.into());
         };
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-        require_current(&mut transaction, &self.path).await?;
+        let mut transaction = connection.begin().await?;
+        let now = match self.engine.enter(&mut transaction, self.clock).await {
+            Ok(now) => now,
+            Err(blocked) => {
+                transaction.undo().await;
+                return Err(blocked);
+            }
+        };
         let by = Writing {
             path: &self.path,
-            owners: &self.owners,
-            token: self.owner.token(),
-            now: (self.clock)(),
+            owners: self.engine.owners(),
+            token: self.engine.token(),
+            now,
         };
         if batch.iter().any(Queued::is_seal) {
             self.exchanges.gather();
@@ -171,6 +163,7 @@ impl Writer {
         } = match applied {
             Ok(applied) => applied,
             Err((blocked, tail)) => {
+                transaction.undo().await;
                 self.log.discard(tail.as_ref());
                 return Err(blocked);
             }
@@ -187,7 +180,7 @@ impl Writer {
             self.log.keep(signed);
         }
         if sealed {
-            self.written = self.written.saturating_add(self.exchanges.release() * 2);
+            self.sealed_bytes = self.sealed_bytes.saturating_add(self.exchanges.release());
         }
         self.status.commits.fetch_add(1, Ordering::Relaxed);
         Ok(replies)
@@ -195,7 +188,7 @@ impl Writer {
 
     /// A transaction failed: nothing in it is durable.
     async fn fail(&mut self, batch: Vec<Queued>, error: &sqlx::Error) {
-        let failure = self.judge(error);
+        let failure = self.engine.judge(error);
         tracing::warn!(target: "abp.store", %failure, commands = batch.len(), "a write failed");
         match failure {
             Failure::Busy => refuse(batch, &failure.into_error(&self.path)),
@@ -215,21 +208,12 @@ impl Writer {
                     Ok(replies) => answer(urgent, replies),
                     Err(Blocked::Refused(error)) => refuse(urgent, &error),
                     Err(Blocked::Database(error)) => {
-                        let failure = self.judge(&error);
+                        let failure = self.engine.judge(&error);
                         refuse(urgent, &self.enter(failure));
                     }
                 }
             }
             failure => refuse(batch, &self.enter(failure)),
-        }
-    }
-
-    /// What a failed statement means. For some writes the database does not say that the disk is
-    /// full, only that they failed.
-    fn judge(&self, error: &sqlx::Error) -> Failure {
-        match Failure::of(error) {
-            Failure::Disk(_) if self.status.reserve.disk_is_full() => Failure::Full,
-            failure => failure,
         }
     }
 
@@ -296,7 +280,7 @@ impl Writer {
                 Vec::new()
             }
             Err(Blocked::Database(error)) => {
-                let failure = self.judge(&error);
+                let failure = self.engine.judge(&error);
                 if failure == Failure::Full {
                     self.enter_full();
                     return self.admit_on_full_disk(batch);
@@ -309,10 +293,10 @@ impl Writer {
 
     async fn probe(&mut self) -> Result<(), Blocked> {
         self.connection = None;
-        let mut connection = self.options.connect().await?;
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-        require_current(&mut transaction, &self.path).await?;
-        sqlx::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
+        let mut connection = self.engine.connect().await?;
+        let mut transaction = connection.begin().await?;
+        self.engine.enter(&mut transaction, self.clock).await?;
+        sql::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
             .execute(&mut *transaction)
             .await?;
         transaction.commit().await?;
@@ -320,26 +304,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Empties the write-ahead file into the database, as far as readers allow.
-    async fn checkpoint(&mut self) {
-        self.written = 0;
-        if self.state() != StoreState::Ready {
-            return;
-        }
-        let Some(connection) = &mut self.connection else {
-            return;
-        };
-        let emptied = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
-            .fetch_one(connection)
-            .await
-            .and_then(|row| row.try_get::<i64, _>(0));
-        match emptied {
-            Ok(_) => {}
-            Err(error) => {
-                let failure = self.judge(&error);
-                tracing::warn!(target: "abp.store", %failure, "the database could not be updated");
-                drop(self.enter(failure));
-            }
+    /// Lets the engine tidy up after what was written.
+    async fn tidy_up(&mut self, bytes: usize) {
+        let bytes = bytes.saturating_add(std::mem::take(&mut self.sealed_bytes));
+        let is_ready = self.state() == StoreState::Ready;
+        let connection = self.connection.as_mut().filter(|_| is_ready);
+        if let Err(error) = self.engine.wrote(bytes, connection).await {
+            let failure = self.engine.judge(&error);
+            tracing::warn!(target: "abp.store", %failure, "the database could not be updated");
+            drop(self.enter(failure));
         }
     }
 

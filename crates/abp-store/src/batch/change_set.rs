@@ -2,17 +2,16 @@
 
 use abp_core::Timestamp;
 use abp_receipt::{ChangeDecision, DecisionKind, EntryKind, Hash};
-use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::Batch;
 use crate::StoreError;
 use crate::change_set::{ApplicationEnd, ChangeSetChange, ChangeSetState, Decider, DecisionRecord};
 use crate::command::Done;
+use crate::engine::Blocked;
+use crate::engine::sql;
 use crate::log::number;
-use crate::owner;
 use crate::read::uuid_of;
-use crate::schema::Blocked;
 
 /// A stored change set, without its document.
 struct Standing {
@@ -48,13 +47,13 @@ impl Batch<'_> {
                 bytes,
             } => {
                 let run = self.own_run(*run_id)?.id;
-                sqlx::query(
+                sql::query(
                     "INSERT INTO run_blobs (run, sha256, chunk, bytes) VALUES (?, ?, ?, ?)
                     ON CONFLICT DO NOTHING",
                 )
                 .bind(run)
                 .bind(sha256.as_bytes().as_slice())
-                .bind(chunk)
+                .bind(*chunk)
                 .bind(bytes.as_slice())
                 .execute(self.writing())
                 .await?;
@@ -70,7 +69,7 @@ impl Batch<'_> {
             } => self.begin(*run_id, *id, decider, paths, journal).await,
             ChangeSetChange::Update { id, journal } => {
                 self.own_application(*id).await?;
-                sqlx::query("UPDATE applications SET journal = ? WHERE id = ?")
+                sql::query("UPDATE applications SET journal = ? WHERE id = ?")
                     .bind(journal.as_slice())
                     .bind(id.to_string())
                     .execute(self.writing())
@@ -118,7 +117,7 @@ impl Batch<'_> {
             return Ok(());
         }
         if standing.is_some() {
-            sqlx::query("DELETE FROM change_sets WHERE run = ?")
+            sql::query("DELETE FROM change_sets WHERE run = ?")
                 .bind(run)
                 .execute(self.writing())
                 .await?;
@@ -133,7 +132,7 @@ impl Batch<'_> {
             Some(_) => return Err(StoreError::ChangeSetExists(run_id).into()),
             None => {}
         }
-        sqlx::query(
+        sql::query(
             "INSERT INTO change_sets (run, sha256, state, state_at, state_by)
             VALUES (?, ?, ?, ?, '')",
         )
@@ -157,7 +156,7 @@ impl Batch<'_> {
         let run = self.decidable(run_id).await?.run;
         self.set_state(run, ChangeSetState::Applying, &self.since(&decider.by))
             .await?;
-        sqlx::query(
+        sql::query(
             "INSERT INTO applications
                 (id, run, owner, decided_by, via, begun_at, paths, journal)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -181,7 +180,7 @@ impl Batch<'_> {
         let Some(standing) = self.standing(run_id, run).await? else {
             return Err(StoreError::NoChangeSet(run_id).into());
         };
-        sqlx::query("DELETE FROM applications WHERE id = ?")
+        sql::query("DELETE FROM applications WHERE id = ?")
             .bind(id.to_string())
             .execute(self.writing())
             .await?;
@@ -221,10 +220,16 @@ impl Batch<'_> {
     async fn adopt_application(&mut self, id: Uuid) -> Result<Done, Blocked> {
         let by = self.by;
         let application = self.application(id).await?;
-        if application.owner == by.token || owner::is_alive(by.owners, &application.owner) {
+        let is_ours = application.owner == by.token;
+        if is_ours
+            || by
+                .owners
+                .is_alive(&mut *self.connection, &application.owner)
+                .await?
+        {
             return Ok(Done::Changed(false));
         }
-        sqlx::query("UPDATE applications SET owner = ? WHERE id = ?")
+        sql::query("UPDATE applications SET owner = ? WHERE id = ?")
             .bind(by.token)
             .bind(id.to_string())
             .execute(self.writing())
@@ -259,7 +264,7 @@ impl Batch<'_> {
 
     async fn standing(&mut self, run_id: Uuid, run: i64) -> Result<Option<Standing>, Blocked> {
         let row =
-            sqlx::query("SELECT sha256, state, state_at, state_by FROM change_sets WHERE run = ?")
+            sql::query("SELECT sha256, state, state_at, state_by FROM change_sets WHERE run = ?")
                 .bind(run)
                 .fetch_optional(&mut *self.connection)
                 .await?;
@@ -267,9 +272,9 @@ impl Batch<'_> {
         let damaged = |problem: String| self.log.broken(&format!("changes of {run_id}: {problem}"));
         Ok(Some(Standing {
             run,
-            sha256: Hash::try_from(row.try_get::<&[u8], _>(0)?)
+            sha256: Hash::try_from(row.try_get::<&[u8]>(0)?)
                 .map_err(|error| damaged(error.to_string()))?,
-            state: row.try_get::<&str, _>(1)?.parse().map_err(damaged)?,
+            state: row.try_get::<&str>(1)?.parse().map_err(damaged)?,
             state_at: Timestamp::from_unix_millis(row.try_get(2)?),
             state_by: row.try_get(3)?,
         }))
@@ -290,7 +295,7 @@ impl Batch<'_> {
         if state == ChangeSetState::Applying {
             return Ok(());
         }
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT (SELECT document FROM decisions WHERE run = runs.id
                     ORDER BY log_seq DESC LIMIT 1), ended_at
             FROM runs WHERE id = ?",
@@ -324,7 +329,7 @@ impl Batch<'_> {
         state: ChangeSetState,
         since: &StateSince,
     ) -> Result<(), Blocked> {
-        sqlx::query("UPDATE change_sets SET state = ?, state_at = ?, state_by = ? WHERE run = ?")
+        sql::query("UPDATE change_sets SET state = ?, state_at = ?, state_by = ? WHERE run = ?")
             .bind(state.as_str())
             .bind(since.at.as_unix_millis())
             .bind(since.by.as_str())
@@ -338,7 +343,7 @@ impl Batch<'_> {
     }
 
     async fn drop_blobs(&mut self, run: i64) -> Result<(), Blocked> {
-        sqlx::query("DELETE FROM run_blobs WHERE run = ?")
+        sql::query("DELETE FROM run_blobs WHERE run = ?")
             .bind(run)
             .execute(self.writing())
             .await?;
@@ -379,7 +384,7 @@ impl Batch<'_> {
             decision_sha256: sha256,
         };
         let seq = self.log_entry(kind, self.by.now).await?;
-        sqlx::query("INSERT INTO decisions (log_seq, run, kind, document) VALUES (?, ?, ?, ?)")
+        sql::query("INSERT INTO decisions (log_seq, run, kind, document) VALUES (?, ?, ?, ?)")
             .bind(number(seq)?)
             .bind(run)
             .bind(decision.kind.as_str())
@@ -402,7 +407,7 @@ impl Batch<'_> {
     }
 
     async fn application(&mut self, id: Uuid) -> Result<Application, Blocked> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT run, runs.run_id, applications.owner, decided_by, via, paths
             FROM applications JOIN runs ON runs.id = run WHERE applications.id = ?",
         )

@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use abp_core::Timestamp;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Batch, Slot};
 use crate::StoreError;
 use crate::command::Done;
+use crate::engine::Blocked;
+use crate::engine::sql::{self, Row};
 use crate::lifecycle::LifecycleStep;
-use crate::owner;
 use crate::queue::{
     CancelDecision, ClaimRequest, Lease, QueueChange, SealedClaim, TakenOver, WaitingRun, later,
 };
 use crate::read::{cancel_record, uuid_of};
 use crate::record::{CancelRecord, NewRun};
 use crate::run_state::RunState;
-use crate::schema::Blocked;
 
 /// How long recovering a run may take before another process does so.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -53,7 +51,7 @@ impl Batch<'_> {
         run: &NewRun,
         waiting: &WaitingRun,
     ) -> Result<(), Blocked> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT count(*), coalesce(sum(principal IS ?), 0) FROM runs WHERE state = 'queued'",
         )
         .bind(run.principal.as_deref())
@@ -82,7 +80,7 @@ impl Batch<'_> {
         run: i64,
         waiting: &WaitingRun,
     ) -> Result<(), Blocked> {
-        sqlx::query("INSERT INTO submissions (run, sealed) VALUES (?, ?)")
+        sql::query("INSERT INTO submissions (run, sealed) VALUES (?, ?)")
             .bind(run)
             .bind(waiting.sealed.as_slice())
             .execute(self.writing())
@@ -91,7 +89,7 @@ impl Batch<'_> {
     }
 
     async fn claim(&mut self, request: &ClaimRequest) -> Result<Option<SealedClaim>, Blocked> {
-        let row = sqlx::query(
+        let row = sql::query(
             "SELECT id, run_id, epoch, attempt, cancel_at, cancel_by, cancel_via, cancel_reason,
                 sealed, (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = runs.id),
                 max_attempts
@@ -111,18 +109,18 @@ impl Batch<'_> {
         let id: i64 = row.try_get(0)?;
         let lease = Lease {
             run_id: uuid_of(row.try_get(1)?, self.by.path)?,
-            epoch: row.try_get::<i64, _>(2)?.unsigned_abs() + 1,
+            epoch: row.try_get::<i64>(2)?.unsigned_abs() + 1,
         };
-        let attempt = row.try_get::<u32, _>(3)? + 1;
+        let attempt = row.try_get_u32(3)? + 1;
         let claimed = SealedClaim {
             lease,
             attempt,
-            max_attempts: row.try_get(10)?,
-            next_event: row.try_get::<i64, _>(9)?.unsigned_abs(),
+            max_attempts: row.try_get_u32(10)?,
+            next_event: row.try_get::<i64>(9)?.unsigned_abs(),
             cancel: cancel_record(&row, 4)?,
             sealed: row.try_get(8)?,
         };
-        sqlx::query(
+        sql::query(
             "UPDATE runs SET state = 'running', owner = ?, epoch = epoch + 1, attempt = attempt + 1,
                 lease_until = ?, alive_at = ?
             WHERE id = ?",
@@ -148,7 +146,7 @@ impl Batch<'_> {
     async fn requeue(&mut self, run_id: Uuid) -> Result<Done, Blocked> {
         let slot = self.own_run(run_id)?;
         let (run, state) = (slot.id, slot.after(run_id, LifecycleStep::GiveBack)?);
-        let given_back = sqlx::query(
+        let given_back = sql::query(
             "UPDATE runs SET state = ?, owner = '', lease_until = NULL
             WHERE id = ? AND id IN (SELECT run FROM submissions)",
         )
@@ -178,8 +176,9 @@ impl Batch<'_> {
         let Ok(next) = slot.after(run_id, LifecycleStep::TakeOver) else {
             return Ok(None);
         };
-        let (id, state, is_alive) = (slot.id, slot.state, owner::is_alive(by.owners, &slot.owner));
-        let row = sqlx::query(
+        let (id, state, owner) = (slot.id, slot.state, slot.owner.clone());
+        let is_alive = by.owners.is_alive(&mut *self.connection, &owner).await?;
+        let row = sql::query(
             "SELECT epoch, attempt, max_attempts,
                 EXISTS (SELECT 1 FROM submissions WHERE run = runs.id), lease_until,
                 EXISTS (SELECT 1 FROM applications WHERE run = runs.id)
@@ -191,8 +190,8 @@ impl Batch<'_> {
         if is_alive && !has_lapsed(&row, by.now)? {
             return Ok(None);
         }
-        let epoch = row.try_get::<i64, _>(0)?.unsigned_abs() + 1;
-        sqlx::query(
+        let epoch = row.try_get::<i64>(0)?.unsigned_abs() + 1;
+        sql::query(
             "UPDATE runs SET state = ?, owner = ?, epoch = epoch + 1, lease_until = ?, pinned_to = NULL
             WHERE id = ?",
         )
@@ -209,8 +208,8 @@ impl Batch<'_> {
         }
         Ok(Some(TakenOver {
             lease: Lease { run_id, epoch },
-            attempt: row.try_get(1)?,
-            max_attempts: row.try_get(2)?,
+            attempt: row.try_get_u32(1)?,
+            max_attempts: row.try_get_u32(2)?,
             has_submission: row.try_get(3)?,
             state,
         }))
@@ -218,7 +217,7 @@ impl Batch<'_> {
 
     async fn renew(&mut self, run_id: Uuid, until: i64) -> Result<Option<CancelRecord>, Blocked> {
         let run = self.own_run(run_id)?.id;
-        let row = sqlx::query(
+        let row = sql::query(
             "UPDATE runs SET alive_at = ?, lease_until = CASE WHEN pinned_to IS NULL THEN ? END
             WHERE id = ? RETURNING cancel_at, cancel_by, cancel_via, cancel_reason",
         )
@@ -242,7 +241,7 @@ impl Batch<'_> {
         if slot.ended {
             return Ok(CancelDecision::Ended(state));
         }
-        let recorded = sqlx::query(
+        let recorded = sql::query(
             "UPDATE runs SET cancel_at = ?, cancel_by = ?, cancel_via = ?, cancel_reason = ?
             WHERE id = ? AND cancel_at IS NULL",
         )
@@ -262,7 +261,7 @@ impl Batch<'_> {
 
 /// Whether the lease of a run has ended although its process lives. Where that process is applying the
 /// run's changes, nobody may come between: only its end ends the lease.
-fn has_lapsed(row: &SqliteRow, now: Timestamp) -> Result<bool, sqlx::Error> {
+fn has_lapsed(row: &Row, now: Timestamp) -> Result<bool, sqlx::Error> {
     let until: Option<i64> = row.try_get(4)?;
     let is_applying: bool = row.try_get(5)?;
     Ok(!is_applying && until.is_some_and(|until| until < now.as_unix_millis()))

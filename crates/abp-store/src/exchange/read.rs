@@ -1,15 +1,11 @@
 //! Finding exchanges again.
 
-use std::pin::Pin;
-
 use abp_receipt::{Hash, inclusion_proof, merkle};
-use futures_core::Stream as _;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::codec::{RecordProblem, decode, run_id_of};
 use super::{ExchangeRecord, FoundExchange};
+use crate::engine::sql::{self, Row};
 use crate::read::MAX_PAGE_ROWS;
 use crate::segment::records;
 use crate::{StoreError, StoreReader};
@@ -80,15 +76,15 @@ impl StoreReader {
             }
         };
         let mut rows =
-            sqlx::query("SELECT seq, body FROM exchange_segments WHERE seq <= ? ORDER BY seq DESC")
+            sql::query("SELECT seq, body FROM exchange_segments WHERE seq <= ? ORDER BY seq DESC")
                 .bind(newest)
                 .fetch(&self.pool);
         let mut page = Vec::new();
         while page.len() < limit {
-            let next = std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await;
+            let next = rows.next().await;
             let Some(row) = next else { break };
             let row = row.map_err(|error| self.failed(&error))?;
-            let read = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get::<Vec<u8>, _>(1)?));
+            let read = |row: &Row| Ok((row.try_get(0)?, row.try_get::<Vec<u8>>(1)?));
             let (segment, body) = read(&row).map_err(|error: sqlx::Error| self.failed(&error))?;
             let damaged = |problem: RecordProblem| self.damaged(segment, &problem);
             let all = split(&body).map_err(damaged)?;
@@ -105,7 +101,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read, or the text is no longer what it was.
     pub async fn ledger(&self, sha256: [u8; 32]) -> Result<Option<String>, StoreError> {
-        let json: Option<String> = sqlx::query_scalar("SELECT json FROM ledgers WHERE sha256 = ?")
+        let json: Option<String> = sql::query_scalar("SELECT json FROM ledgers WHERE sha256 = ?")
             .bind(sha256.as_slice())
             .fetch_optional(&self.pool)
             .await
@@ -126,7 +122,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn exchange_crashes(&self) -> Result<u64, StoreError> {
-        let crashes: i64 = sqlx::query_scalar("SELECT exchange_crashes FROM head WHERE id = 1")
+        let crashes: i64 = sql::query_scalar("SELECT exchange_crashes FROM head WHERE id = 1")
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(&error))?;
@@ -135,16 +131,14 @@ impl StoreReader {
 
     /// Segments are looked through from the time of the exchange on: most end soon.
     async fn place_of(&self, run_id: Uuid) -> Result<Option<Place>, StoreError> {
-        let mut rows = sqlx::query(
+        let mut rows = sql::query(
             "SELECT seq, root, body FROM exchange_segments
             WHERE max_id >= ?1 AND min_id <= ?1 ORDER BY max_id",
         )
         .bind(run_id.as_bytes().as_slice())
         .fetch(&self.pool);
         let mut damage = None;
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
-        {
+        while let Some(row) = rows.next().await {
             let row = row.map_err(|error| self.failed(&error))?;
             match self.find_in(&row, run_id) {
                 Ok(None) => {}
@@ -156,7 +150,7 @@ impl StoreReader {
         damage.map_or(Ok(None), Err)
     }
 
-    fn find_in(&self, row: &SqliteRow, run_id: Uuid) -> Result<Option<Place>, StoreError> {
+    fn find_in(&self, row: &Row, run_id: Uuid) -> Result<Option<Place>, StoreError> {
         let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
         let (segment, root, body): (i64, &[u8], &[u8]) =
             read().map_err(|error: sqlx::Error| self.failed(&error))?;

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use abp_receipt::Hash;
-use sqlx::sqlite::SqliteConnection;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::codec::{MAX_RECORD_BYTES, encode};
 use super::{ExchangeHealth, ExchangeRecord};
+use crate::engine::connection::Connection;
+use crate::engine::sql;
 use crate::segment::{LENGTH_BYTES, Segment};
 
 /// How long a record waits at most before it is written, where the disk takes it.
@@ -272,11 +273,8 @@ impl Ledger {
     }
 
     /// Stores it, unless it is there.
-    pub(crate) async fn insert(
-        &self,
-        connection: &mut SqliteConnection,
-    ) -> Result<(), sqlx::Error> {
-        sqlx::query("INSERT OR IGNORE INTO ledgers (sha256, json) VALUES (?, ?)")
+    pub(crate) async fn insert(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
+        sql::query("INSERT OR IGNORE INTO ledgers (sha256, json) VALUES (?, ?)")
             .bind(self.sha256.as_slice())
             .bind(self.json.as_str())
             .execute(connection)

@@ -1,13 +1,9 @@
 //! Reads the log with everything that belongs to its entries, and hands it to the verifier.
 
-use std::pin::Pin;
-
 use abp_receipt::Hash;
-use futures_core::Stream as _;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use tokio::sync::mpsc;
 
+use crate::engine::sql::{self, Row};
 use crate::log::number;
 use crate::read::project;
 use crate::segment::SegmentRow;
@@ -134,14 +130,12 @@ impl StoreReader {
         size: u64,
         verifier: &mpsc::Sender<Fed>,
     ) -> Result<bool, sqlx::Error> {
-        let mut rows = sqlx::query(ENTRIES)
+        let mut rows = sql::query(ENTRIES)
             .bind(number(*next).unwrap_or(i64::MAX))
             .bind(number(size).unwrap_or(i64::MAX))
             .fetch(&self.pool);
         let mut found = false;
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
-        {
+        while let Some(row) = rows.next().await {
             let row = read_row(&row?)?;
             found = true;
             *next = row.seq + 1;
@@ -189,7 +183,7 @@ impl StoreReader {
     }
 
     async fn events_of(&self, run: i64, from: u64) -> Result<Vec<EventRecord>, String> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT seq, json FROM events WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?",
         )
         .bind(run)
@@ -198,7 +192,7 @@ impl StoreReader {
         let page = self
             .page(query, |row| {
                 let event = EventRecord {
-                    seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
+                    seq: row.try_get::<i64>(0)?.unsigned_abs(),
                     json: row.try_get(1)?,
                 };
                 let size = event.json.len();
@@ -212,7 +206,7 @@ impl StoreReader {
     /// what is on it.
     async fn read_alone(&self, seq: u64) -> LogRow {
         let place = number(seq).unwrap_or(i64::MAX);
-        let entry = sqlx::query_as::<_, (Vec<u8>, Vec<u8>)>(
+        let entry = sql::query_as::<(Vec<u8>, Vec<u8>)>(
             "SELECT CAST(entry AS BLOB), leaf FROM log WHERE seq = ?",
         )
         .bind(place)
@@ -263,9 +257,9 @@ impl StoreReader {
         &self,
         query: &'static str,
         place: i64,
-        read: impl Fn(&SqliteRow) -> Result<Joined<T>, sqlx::Error>,
+        read: impl Fn(&Row) -> Result<Joined<T>, sqlx::Error>,
     ) -> Joined<T> {
-        let row = sqlx::query(query)
+        let row = sql::query(query)
             .bind(place)
             .fetch_optional(&self.pool)
             .await;
@@ -277,12 +271,12 @@ impl StoreReader {
     }
 }
 
-fn read_row(row: &SqliteRow) -> Result<LogRow, sqlx::Error> {
+fn read_row(row: &Row) -> Result<LogRow, sqlx::Error> {
     let leaf: &[u8] = row.try_get(2)?;
     let leaf = Hash::try_from(leaf).map_err(|error| sqlx::Error::Decode(error.into()))?;
     Ok(LogRow {
-        seq: row.try_get::<i64, _>(0)?.unsigned_abs(),
-        entry: Some((row.try_get::<String, _>(1)?.into_bytes(), leaf)),
+        seq: row.try_get::<i64>(0)?.unsigned_abs(),
+        entry: Some((row.try_get::<String>(1)?.into_bytes(), leaf)),
         receipt: read_receipt(row, 3)?,
         started: read_started(row, 12)?,
         decision: read_decision(row, 24)?,
@@ -290,8 +284,8 @@ fn read_row(row: &SqliteRow) -> Result<LogRow, sqlx::Error> {
     })
 }
 
-fn read_receipt(row: &SqliteRow, first: usize) -> Result<Joined<ReceiptRow>, sqlx::Error> {
-    let Some(run) = row.try_get::<Option<i64>, _>(first)? else {
+fn read_receipt(row: &Row, first: usize) -> Result<Joined<ReceiptRow>, sqlx::Error> {
+    let Some(run) = row.try_get::<Option<i64>>(first)? else {
         return Ok(Joined::Absent);
     };
     let change_set: Option<Vec<u8>> = row.try_get(first + 5)?;
@@ -301,7 +295,7 @@ fn read_receipt(row: &SqliteRow, first: usize) -> Result<Joined<ReceiptRow>, sql
         run,
         // A receipt whose run is gone belongs to no run.
         run_id: row
-            .try_get::<Option<String>, _>(first + 1)?
+            .try_get::<Option<String>>(first + 1)?
             .unwrap_or_default(),
         sha256: row.try_get(first + 8)?,
         document: row.try_get(first + 2)?,
@@ -315,8 +309,8 @@ fn read_receipt(row: &SqliteRow, first: usize) -> Result<Joined<ReceiptRow>, sql
     })))
 }
 
-fn read_started(row: &SqliteRow, first: usize) -> Result<Joined<StartedRow>, sqlx::Error> {
-    let Some(run_id) = row.try_get::<Option<String>, _>(first)? else {
+fn read_started(row: &Row, first: usize) -> Result<Joined<StartedRow>, sqlx::Error> {
+    let Some(run_id) = row.try_get::<Option<String>>(first)? else {
         return Ok(Joined::Absent);
     };
     Ok(Joined::Present(Box::new(StartedRow {
@@ -333,8 +327,8 @@ fn read_started(row: &SqliteRow, first: usize) -> Result<Joined<StartedRow>, sql
     })))
 }
 
-fn read_decision(row: &SqliteRow, first: usize) -> Result<Joined<DecisionRow>, sqlx::Error> {
-    if row.try_get::<Option<i64>, _>(first)?.is_none() {
+fn read_decision(row: &Row, first: usize) -> Result<Joined<DecisionRow>, sqlx::Error> {
+    if row.try_get::<Option<i64>>(first)?.is_none() {
         return Ok(Joined::Absent);
     }
     Ok(Joined::Present(Box::new(DecisionRow {
@@ -345,8 +339,8 @@ fn read_decision(row: &SqliteRow, first: usize) -> Result<Joined<DecisionRow>, s
     })))
 }
 
-fn read_segment(row: &SqliteRow, first: usize) -> Result<Joined<SegmentRow>, sqlx::Error> {
-    if row.try_get::<Option<i64>, _>(first)?.is_none() {
+fn read_segment(row: &Row, first: usize) -> Result<Joined<SegmentRow>, sqlx::Error> {
+    if row.try_get::<Option<i64>>(first)?.is_none() {
         return Ok(Joined::Absent);
     }
     let segment = SegmentRow::read(row, first + 1)?;

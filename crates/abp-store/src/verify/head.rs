@@ -5,9 +5,9 @@
 //! made of the leaves.
 
 use abp_receipt::{EntryKind, Frontier, KeyRing, LogReport, VerifyingKey};
-use sqlx::sqlite::SqliteConnection;
 
 use super::{Findings, StoreProblem};
+use crate::engine::sql::{self, Snapshot};
 use crate::{StoreError, StoreReader};
 
 /// The row, as it was when the size of the log was read.
@@ -19,11 +19,8 @@ pub(super) struct HeadRow {
 }
 
 impl StoreReader {
-    pub(super) async fn head_row(
-        &self,
-        snapshot: &mut SqliteConnection,
-    ) -> Result<HeadRow, StoreError> {
-        let row: Option<(String, String, String, Option<String>)> = sqlx::query_as(
+    pub(super) async fn head_row(&self, snapshot: &mut Snapshot) -> Result<HeadRow, StoreError> {
+        let row: Option<(String, String, String, Option<String>)> = sql::query_as(
             "SELECT first_key, key, frontier,
                 (SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1)
             FROM head WHERE id = 1",

@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use abp_core::Timestamp;
 use abp_receipt::{ChangeDecision, Hash};
 use serde::Deserialize;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Findings, RunPart, StoreProblem};
+use crate::engine::sql::{self, Row};
 use crate::{ChangeSetState, StoreReader};
 
 /// What a change set's state is compared with.
@@ -63,7 +62,7 @@ impl StoreReader {
     }
 
     async fn standings_after(&self, run: i64) -> Result<Vec<StandingRow>, sqlx::Error> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT change_sets.run, runs.run_id, sha256, change_sets.state, state_at, state_by,
                 (SELECT document FROM decisions WHERE decisions.run = change_sets.run
                     ORDER BY log_seq DESC LIMIT 1),
@@ -87,7 +86,7 @@ impl StoreReader {
     ) -> Result<Option<String>, sqlx::Error> {
         let is_decided = row.state.parse().is_ok_and(ChangeSetState::is_decided);
         let stored: Vec<Vec<u8>> =
-            sqlx::query_scalar("SELECT DISTINCT sha256 FROM run_blobs WHERE run = ?")
+            sql::query_scalar("SELECT DISTINCT sha256 FROM run_blobs WHERE run = ?")
                 .bind(row.run)
                 .fetch_all(&self.pool)
                 .await?;
@@ -129,7 +128,7 @@ impl StoreReader {
 }
 
 impl StandingRow {
-    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+    fn read(row: &Row) -> Result<Self, sqlx::Error> {
         let begun_at: Option<i64> = row.try_get(7)?;
         let decided_by: Option<String> = row.try_get(8)?;
         Ok(Self {

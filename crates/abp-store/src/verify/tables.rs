@@ -1,16 +1,12 @@
 //! Looks the tables through for rows that no entry of the log has, and checks the database itself.
 
-use std::pin::Pin;
-
 use abp_receipt::{Hash, HashStream};
-use futures_core::Stream as _;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::judge::UNLOGGED;
 use super::{Findings, RunPart, StoreProblem};
 use crate::StoreReader;
+use crate::engine::sql::{self, Row};
 use crate::log::number;
 
 /// How many problems the database lists.
@@ -93,7 +89,7 @@ impl StoreReader {
 
     /// Runs that claim no entry of the log; all others are compared with theirs.
     async fn unlogged_runs(&self) -> Vec<StoreProblem> {
-        let found: Result<Vec<String>, sqlx::Error> = sqlx::query_scalar(
+        let found: Result<Vec<String>, sqlx::Error> = sql::query_scalar(
             "SELECT run_id FROM runs
             WHERE log_seq IS NULL OR log_seq NOT IN (SELECT seq FROM log) LIMIT 20",
         )
@@ -105,7 +101,7 @@ impl StoreReader {
 
     pub(super) async fn run_check(&self, what: RunPart, query: &'static str) -> Vec<StoreProblem> {
         let found: Result<Vec<(String, String)>, sqlx::Error> =
-            sqlx::query_as(query).fetch_all(&self.pool).await;
+            sql::query_as(query).fetch_all(&self.pool).await;
         listed(found, |(run_id, detail)| match run_id.parse() {
             Ok(run_id) => StoreProblem::RunChanged {
                 run_id,
@@ -118,16 +114,14 @@ impl StoreReader {
 
     /// Hashes every stored document and image, piece by piece.
     async fn check_blobs(&self, findings: &mut Findings) -> Result<(), sqlx::Error> {
-        let mut rows = sqlx::query(
+        let mut rows = sql::query(
             "SELECT coalesce(runs.run_id, ''), sha256, chunk, bytes
             FROM run_blobs LEFT JOIN runs ON runs.id = run_blobs.run
             ORDER BY run, sha256, chunk",
         )
         .fetch(&self.pool);
         let mut current: Option<Blob> = None;
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
-        {
+        while let Some(row) = rows.next().await {
             let row = row?;
             let (run_id, sha256): (&str, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
             let is_next = |blob: &Blob| blob.run_id != run_id || blob.sha256 != sha256;
@@ -146,10 +140,8 @@ impl StoreReader {
 
     /// Hashes every ledger: exchanges name theirs by its hash.
     async fn check_ledgers(&self, findings: &mut Findings) -> Result<(), sqlx::Error> {
-        let mut rows = sqlx::query("SELECT sha256, json FROM ledgers").fetch(&self.pool);
-        while let Some(row) =
-            std::future::poll_fn(|context| Pin::new(&mut rows).poll_next(context)).await
-        {
+        let mut rows = sql::query("SELECT sha256, json FROM ledgers").fetch(&self.pool);
+        while let Some(row) = rows.next().await {
             let row = row?;
             let (sha256, json): (&[u8], &str) = (row.try_get(0)?, row.try_get(1)?);
             let found = Hash::of(json.as_bytes());
@@ -164,7 +156,7 @@ impl StoreReader {
 
     /// Segments that claim entries beyond the end of the log; all others are compared with theirs.
     async fn unlogged_segments(&self, size: u64) -> Vec<StoreProblem> {
-        let claimed: Result<Vec<i64>, sqlx::Error> = sqlx::query_scalar(
+        let claimed: Result<Vec<i64>, sqlx::Error> = sql::query_scalar(
             "SELECT seq FROM exchange_segments
             WHERE (seq < 0 OR seq >= ?) AND seq NOT IN (SELECT seq FROM log) LIMIT 20",
         )
@@ -180,7 +172,7 @@ impl StoreReader {
     /// Rows that belong to other rows that are not there, such as events of no run. Runs and segments
     /// that the log does not have are named one by one instead.
     async fn foreign_keys(&self) -> Vec<StoreProblem> {
-        let found: Result<Vec<(String, String)>, sqlx::Error> = sqlx::query_as(
+        let found: Result<Vec<(String, String)>, sqlx::Error> = sql::query_as(
             r#"SELECT "table", parent FROM pragma_foreign_key_check
             WHERE NOT ("table" IN ('runs', 'exchange_segments') AND parent = 'log')
             GROUP BY 1, 2 LIMIT 20"#,
@@ -194,7 +186,7 @@ impl StoreReader {
 
     async fn quick_check(&self) -> Vec<StoreProblem> {
         let found: Result<Vec<String>, sqlx::Error> =
-            sqlx::query_scalar(QUICK_CHECK).fetch_all(&self.pool).await;
+            sql::query_scalar(QUICK_CHECK).fetch_all(&self.pool).await;
         let mut problems = listed(found, |problem| StoreProblem::Database { problem });
         problems.retain(
             |problem| !matches!(problem, StoreProblem::Database { problem } if problem == "ok"),
@@ -223,8 +215,8 @@ impl Blob {
         }
     }
 
-    fn push(&mut self, row: &SqliteRow) -> Result<(), sqlx::Error> {
-        self.has_gap |= row.try_get::<i64, _>(2)? != self.next_chunk;
+    fn push(&mut self, row: &Row) -> Result<(), sqlx::Error> {
+        self.has_gap |= row.try_get::<i64>(2)? != self.next_chunk;
         self.next_chunk += 1;
         self.hasher.push(row.try_get(3)?);
         Ok(())

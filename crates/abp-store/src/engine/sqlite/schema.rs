@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use self::steps::STEPS;
 use crate::StoreError;
+use crate::engine::Blocked;
 use crate::error::Failure;
 
 /// Says "a store of ABP" in the header of the file: the bytes of `ABPs`.
@@ -119,27 +120,6 @@ pub(crate) async fn require_current(
         found,
         supported: version(),
     }))
-}
-
-/// Why a transaction goes no further.
-#[derive(Debug)]
-pub(crate) enum Blocked {
-    /// The database said no.
-    Database(sqlx::Error),
-    /// We say no.
-    Refused(StoreError),
-}
-
-impl From<sqlx::Error> for Blocked {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl From<StoreError> for Blocked {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(error)
-    }
 }
 
 /// What the header says, and whether there is anything in the database.

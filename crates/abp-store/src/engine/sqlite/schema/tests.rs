@@ -7,6 +7,8 @@ use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::*;
+use crate::engine::connection::Connection;
+use crate::engine::sql;
 use crate::keys::KeyDir;
 use crate::layout::Layout;
 use crate::log::LogMemory;
@@ -126,6 +128,7 @@ impl ThirdVersion {
         let released = STEPS.get(..3).expect("released steps");
         let made = migrate_by(&mut connection, &path, released).await;
         made.expect("the third version");
+        let mut connection = Connection::from(connection);
         let mut log = LogMemory::new(path.clone(), KeyDir::new(layout.keys()));
         let created = log.create(&mut connection, "example.org/log").await;
         created.expect("a log");
@@ -133,7 +136,7 @@ impl ThirdVersion {
         for (run, run_id) in runs.into_iter().enumerate() {
             start(&mut connection, &mut log, &path, run_id).await;
             for seq in 0..3 {
-                sqlx::query("INSERT INTO events VALUES ((SELECT max(id) FROM runs), ?, ?)")
+                sql::query("INSERT INTO events VALUES ((SELECT max(id) FROM runs), ?, ?)")
                     .bind(seq)
                     .bind(event(run, seq))
                     .execute(&mut connection)
@@ -151,7 +154,7 @@ impl ThirdVersion {
 }
 
 async fn append(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     log: &mut LogMemory,
     path: &Path,
     kind: Option<EntryKind>,
@@ -174,7 +177,7 @@ async fn append(
     seq
 }
 
-async fn start(connection: &mut SqliteConnection, log: &mut LogMemory, path: &Path, run_id: Uuid) {
+async fn start(connection: &mut Connection, log: &mut LogMemory, path: &Path, run_id: Uuid) {
     let hash = Hash::of(ORDER.as_bytes());
     let kind = EntryKind::RunStarted {
         run_id,
@@ -182,7 +185,7 @@ async fn start(connection: &mut SqliteConnection, log: &mut LogMemory, path: &Pa
         record: None,
     };
     append(connection, log, path, Some(kind)).await;
-    sqlx::query(
+    sql::query(
         "INSERT INTO runs (run_id, idempotency_key, request_sha256, accepted_at, work_order,
             work_order_sha256, backend, owner) VALUES (?, ?, ?, ?, ?, ?, 'mock', 'gone')",
     )
@@ -198,7 +201,7 @@ async fn start(connection: &mut SqliteConnection, log: &mut LogMemory, path: &Pa
 }
 
 async fn end(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     log: &mut LogMemory,
     path: &Path,
     run_id: Uuid,
@@ -210,14 +213,14 @@ async fn end(
         receipt_sha256: hash.parse().expect("a hash"),
     };
     let seq = append(connection, log, path, Some(kind)).await;
-    sqlx::query("INSERT INTO receipts SELECT max(id), ?, ?, ? FROM runs")
+    sql::query("INSERT INTO receipts SELECT max(id), ?, ?, ? FROM runs")
         .bind(seq.cast_signed())
         .bind(hash)
         .bind(receipt.to_document().expect("a document"))
         .execute(&mut *connection)
         .await
         .expect("a receipt");
-    sqlx::query("UPDATE runs SET ended_at = ?, outcome = 'complete' WHERE run_id = ?")
+    sql::query("UPDATE runs SET ended_at = ?, outcome = 'complete' WHERE run_id = ?")
         .bind(at(9).as_unix_millis())
         .bind(run_id.to_string())
         .execute(&mut *connection)

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::submission::StoredSubmission;
-use crate::{ControlPlane, Submission};
+use crate::{ControlPlane, GarbageMode, Submission};
 
 /// How often interrupted runs are looked for.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -105,6 +105,7 @@ impl ControlPlane {
             tasks: vec![
                 tokio::spawn(self.clone().claim_runs(limits)),
                 tokio::spawn(self.clone().recover_runs()),
+                tokio::spawn(self.clone().keep_house()),
             ],
         })
     }
@@ -254,6 +255,52 @@ impl ControlPlane {
         }
     }
 }
+
+impl ControlPlane {
+    /// Removes what the retention lets go, round after round, until the process drains.
+    async fn keep_house(self) {
+        let mut draining = self.signals().draining.subscribe();
+        let mut pause = first_round(self.config().retention.interval_minutes);
+        loop {
+            tokio::select! {
+                _ = draining.wait_for(|draining| *draining) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            let round = self.collect_garbage(GarbageMode::Remove, |_| {});
+            let done = tokio::select! {
+                _ = draining.wait_for(|draining| *draining) => return,
+                done = round => done,
+            };
+            match done {
+                Ok(report) if report.removed.is_empty() => {}
+                Ok(report) => {
+                    tracing::info!(target: "abp.control", removed = ?report.removed, "removed what the retention lets go");
+                }
+                Err(error) => {
+                    tracing::error!(target: "abp.control", %error, "housekeeping failed; it is tried again");
+                }
+            }
+            pause = Duration::from_secs(u64::from(self.config().retention.interval_minutes) * 60);
+        }
+    }
+}
+
+/// When the first round begins: soon, but not while the process starts.
+#[cfg(not(debug_assertions))]
+fn first_round(interval_minutes: u32) -> Duration {
+    FIRST_ROUND.min(Duration::from_secs(u64::from(interval_minutes) * 60))
+}
+
+/// As in a release; tests have it sooner.
+#[cfg(debug_assertions)]
+fn first_round(interval_minutes: u32) -> Duration {
+    let given = std::env::var("ABP_TEST_GC_MS").ok();
+    let given = given.and_then(|given| given.parse().ok());
+    let usual = FIRST_ROUND.min(Duration::from_secs(u64::from(interval_minutes) * 60));
+    given.map_or(usual, Duration::from_millis)
+}
+
+const FIRST_ROUND: Duration = Duration::from_secs(60);
 
 /// How long runs may take to end once they were told to.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

@@ -293,6 +293,17 @@ impl Runtime {
         Ok(())
     }
 
+    /// Removes changes that were undecided for too long, with their stage.
+    ///
+    /// # Errors
+    /// Fails where they were decided before, or are being applied.
+    pub async fn expire(&self, run_id: Uuid, decider: Decider) -> Result<(), AbpError> {
+        let store = self.store().await?;
+        store.expire_change_set(run_id, decider).await?;
+        discard_stage(self.workspaces(), run_id).await;
+        Ok(())
+    }
+
     async fn write_missing_copies(&self, store: &Store) -> Result<(), RuntimeError> {
         let state_dir = self.options.state_dir.clone();
         let unwritten = missing_copies(store, &state_dir).await?;

@@ -78,6 +78,7 @@
 mod answer;
 mod api_key;
 mod approval;
+mod backup;
 mod batch;
 mod bound_row;
 mod budget;
@@ -121,6 +122,7 @@ pub use api_key::{ApiKeyRecord, NewApiKey};
 pub use approval::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, NewApproval,
 };
+pub use backup::{BackupFile, BackupManifest, check_backup, restore_backup, write_backup};
 pub use budget::{BudgetState, Reservation, Reserved};
 pub use change_set::{
     ApplicationEnd, ApplicationJournal, ChangeSetRecord, ChangeSetState, Decider, DecisionRecord,

@@ -182,6 +182,8 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "keepalive_secs"], SECONDS),
     setting(&["server", "drain_timeout_secs"], SECONDS),
     setting(&["server", "max_attempts"], between(1, 10)),
+    setting(&["server", "max_running"], between(1, 100_000)),
+    setting(&["server", "max_running_per_key"], between(1, 100_000)),
     setting(&["server", "roots"], Kind::List(&Kind::Path)),
     setting(&["server", "max_blob_mb"], between(1, 4_096)),
     setting(&["server", "max_uploads_mb"], between(1, 1_048_576)),

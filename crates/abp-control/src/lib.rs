@@ -30,6 +30,7 @@ mod runs;
 mod secrets;
 mod session;
 mod submission;
+mod telemetry;
 mod upstreams;
 mod worker;
 
@@ -39,6 +40,7 @@ pub use abp_store::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
     RunFilter, RunRecord, RunState,
 };
+pub use abp_telemetry::TraceContext;
 pub use agents::{agents_directory, homes};
 pub use approvals::Answer;
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};

@@ -82,6 +82,8 @@ impl Default for WorkerSignals {
 #[derive(Debug)]
 pub struct Workers {
     tasks: Vec<JoinHandle<()>>,
+    /// They look and tell, and end with the others.
+    watchers: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
@@ -90,6 +92,9 @@ impl Workers {
         for task in self.tasks {
             // A panic in it was reported where it happened.
             drop(task.await);
+        }
+        for watcher in self.watchers {
+            watcher.abort();
         }
     }
 }
@@ -106,6 +111,10 @@ impl ControlPlane {
                 tokio::spawn(self.clone().claim_runs(limits)),
                 tokio::spawn(self.clone().recover_runs()),
                 tokio::spawn(self.clone().keep_house()),
+            ],
+            watchers: vec![
+                tokio::spawn(self.clone().watch_queue()),
+                tokio::spawn(self.clone().send_telemetry()),
             ],
         })
     }

@@ -85,6 +85,7 @@ mod budget;
 mod change_set;
 mod changes;
 mod command;
+mod depth;
 mod erase;
 mod error;
 mod exchange;

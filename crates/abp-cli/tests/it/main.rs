@@ -61,6 +61,8 @@ mod stages;
 #[cfg(test)]
 mod store_edits;
 #[cfg(test)]
+mod telemetry;
+#[cfg(test)]
 mod translate;
 #[cfg(test)]
 mod upstreams;

@@ -203,6 +203,9 @@ impl AcpBackend {
         let args = self.spec.args.iter().map(|arg| fill(arg, target));
         let env = fill_pairs(&self.spec.env, target)?;
         let mut env: BTreeMap<String, String> = env.into_iter().collect();
+        if let Some(traceparent) = &spec.traceparent {
+            env.insert("TRACEPARENT".to_owned(), traceparent.clone());
+        }
         let (confinement, home) = match sandbox {
             Some(sandbox) => {
                 let variables = sandbox.plan.environment().iter();

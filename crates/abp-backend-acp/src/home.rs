@@ -32,6 +32,12 @@ impl AgentHomes {
         Self { root: root.into() }
     }
 
+    /// The directory itself.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.root
+    }
+
     /// The home directory of a run, whether or not it is there.
     #[must_use]
     pub fn of_run(&self, run_id: Uuid) -> PathBuf {

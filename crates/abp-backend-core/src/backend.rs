@@ -205,6 +205,8 @@ pub struct OpenSpec {
     pub budget: Option<MicroUsd>,
     /// The agent's session of an earlier run to go on with; `None` is a new one.
     pub session: Option<AgentSession>,
+    /// The place of the run in a trace, as the header `traceparent` has it; `None` where nobody traces it.
+    pub traceparent: Option<String>,
 }
 
 /// An agent's own session, as an earlier run left it.

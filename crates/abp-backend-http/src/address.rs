@@ -93,6 +93,11 @@ impl Address {
         HeaderValue::from_str(self.authority.as_str())
     }
 
+    /// The path that everything is below, without a slash at its end.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// How and where, below the origin, a call is made.
     ///
     /// # Errors

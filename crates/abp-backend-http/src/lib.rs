@@ -13,6 +13,7 @@ mod headers;
 mod message;
 mod model;
 mod pool;
+mod post;
 mod spec;
 mod tls;
 mod upstream;

@@ -196,6 +196,7 @@ impl Backend for ModelBackend {
             },
             manifest: self.manifest_for(spec.model.as_deref()),
             upstream: Arc::clone(&self.upstream),
+            traceparent: spec.traceparent,
         };
         Box::pin(async move { Ok(Box::new(session) as Box<dyn Session>) })
     }
@@ -206,6 +207,7 @@ struct ModelSession {
     identity: BackendIdentity,
     manifest: CapabilityManifest,
     upstream: Arc<dyn Upstream>,
+    traceparent: Option<String>,
 }
 
 impl Session for ModelSession {
@@ -228,6 +230,7 @@ impl Session for ModelSession {
                 upstream: &*self.upstream,
                 context: &context,
                 account: &mut account,
+                traceparent: self.traceparent.as_deref(),
             };
             let ended = tokio::select! {
                 biased;

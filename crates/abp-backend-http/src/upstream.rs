@@ -33,11 +33,11 @@ use crate::{HttpUpstreamSpec, Timeouts, tls};
 /// being looked into.
 pub struct HttpUpstream {
     descriptor: UpstreamDescriptor,
-    address: Address,
+    pub(crate) address: Address,
     headers: OwnHeaders,
     /// What it is asked with.
     key: Option<SecretString>,
-    timeouts: Timeouts,
+    pub(crate) timeouts: Timeouts,
     max_answer_bytes: usize,
     pool: Arc<Pool>,
 }
@@ -120,7 +120,7 @@ impl HttpUpstream {
 
     /// Sends a request and waits for the head of its answer. Connecting has its own limit, in the
     /// connector; the wait for the answer begins when the connection stands.
-    async fn answer(
+    pub(crate) async fn answer(
         &self,
         mut request: VendorRequest,
         deadline: &mut Deadline,
@@ -163,7 +163,7 @@ impl HttpUpstream {
         })
     }
 
-    fn reply(
+    pub(crate) fn reply(
         &self,
         head: Head,
         line: Box<Line>,

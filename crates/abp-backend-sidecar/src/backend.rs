@@ -132,7 +132,12 @@ impl SidecarBackend {
             Some(_) => without_parent_components(argument),
             None => argument.clone(),
         });
+        let mut env = self.spec.env.clone();
+        if let Some(traceparent) = spec.traceparent {
+            env.insert("TRACEPARENT".to_owned(), traceparent);
+        }
         let sidecar = SidecarSpec {
+            env,
             args: args.collect(),
             directory: spec.workspace_root,
             egress: Some(spec.policy),

@@ -17,7 +17,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use agents::{AgentsArgs, AgentsCommand};
-pub(crate) use control::{AnswerArgs, ApprovalsArgs, CancelArgs, LogsArgs};
+pub(crate) use control::{
+    AnswerArgs, ApprovalsArgs, BackupArgs, CancelArgs, GcArgs, LogsArgs, RestoreArgs,
+};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
@@ -99,6 +101,12 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Throw the changes of a run away.
     Discard(StageArgs),
+    /// Remove what runs that have ended left behind, by age and size.
+    Gc(GcArgs),
+    /// Copy the state directory while it is in use, and verify the copy.
+    Backup(BackupArgs),
+    /// Make a state directory from a backup, after verifying it.
+    Restore(RestoreArgs),
     /// Copy the receipts of an earlier version's state directory, trusting nothing of it.
     Import(ImportArgs),
     /// Check a work order, receipt, policy or sidecar transcript.

@@ -2,10 +2,12 @@
 
 pub(crate) mod agents;
 pub(crate) mod backends;
+pub(crate) mod backup;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod gc;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod keys;

@@ -38,12 +38,14 @@ mod env_value;
 mod load;
 mod mcp;
 mod model;
+mod retention;
 mod safety;
 mod sandbox;
 mod server;
 mod settings;
 mod show;
 mod sources;
+mod telemetry;
 mod template;
 mod upstream;
 mod walk;
@@ -58,11 +60,13 @@ pub use mcp::{
     McpServerConfig,
 };
 pub use model::{AgentModels, BackendConfig, Config, LogLevel, Restrictions};
+pub use retention::RetentionConfig;
 pub use sandbox::{SandboxConfig, SandboxEngine, SandboxNetwork};
 pub use server::ServerConfig;
 pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
+pub use telemetry::TelemetryConfig;
 pub use template::{project_template, template};
 pub use upstream::UpstreamConfig;
 pub use webhook::{WebhookAddresses, WebhookConfig};

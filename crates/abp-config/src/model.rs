@@ -11,7 +11,10 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{EnvValue, McpConfig, SandboxConfig, ServerConfig, UpstreamConfig, WebhookConfig};
+use crate::{
+    EnvValue, McpConfig, RetentionConfig, SandboxConfig, ServerConfig, TelemetryConfig,
+    UpstreamConfig, WebhookConfig,
+};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +72,10 @@ pub struct Config {
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// MCP. Read by `abp mcp --gateway` and `abp serve`.
     pub mcp: McpConfig,
+    /// How long runs leave things behind. Read by `abp gc` and `abp serve`.
+    pub retention: RetentionConfig,
+    /// The collector of traces and metrics. Read by `abp serve` and `abp run`.
+    pub telemetry: TelemetryConfig,
     /// Webhooks by name. Read by `abp serve`.
     pub webhooks: BTreeMap<String, WebhookConfig>,
     /// Policies by name. Read by `abp run`.
@@ -105,6 +112,8 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),
             upstreams: BTreeMap::new(),
+            retention: RetentionConfig::default(),
+            telemetry: TelemetryConfig::default(),
             webhooks: BTreeMap::new(),
             mcp: McpConfig::default(),
             policies: BTreeMap::new(),

@@ -111,6 +111,7 @@ const SECONDS: Kind = Kind::Integer {
     max: 86_400,
     doubtful: 3_600,
 };
+const DAYS: Kind = between(1, 36_500);
 const PRIORITY: Kind = at_least(0);
 const PORT: Kind = between(1, u16::MAX as i64);
 const TEXTS: Kind = Kind::List(&Kind::Text);
@@ -183,10 +184,24 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "keepalive_secs"], SECONDS),
     setting(&["server", "drain_timeout_secs"], SECONDS),
     setting(&["server", "max_attempts"], between(1, 10)),
+    setting(&["server", "max_running"], between(1, 100_000)),
+    setting(&["server", "max_running_per_key"], between(1, 100_000)),
     setting(&["server", "roots"], Kind::List(&Kind::Path)),
     setting(&["server", "max_blob_mb"], between(1, 4_096)),
     setting(&["server", "max_uploads_mb"], between(1, 1_048_576)),
     setting(&["server", "keep_days"], between(1, 3_650)),
+    setting(&["retention", "events_days"], DAYS),
+    setting(&["retention", "events_mb"], at_least(1)),
+    setting(&["retention", "undecided_days"], DAYS),
+    setting(&["retention", "stages_mb"], at_least(1)),
+    setting(&["retention", "homes_days"], DAYS),
+    setting(&["retention", "homes_mb"], at_least(1)),
+    setting(&["retention", "keep_days"], between(0, 36_500)),
+    setting(&["retention", "interval_minutes"], between(1, 10_080)),
+    setting(&["telemetry", "endpoint"], Kind::Url),
+    setting(&["telemetry", "headers", ANY], Kind::Text),
+    setting(&["telemetry", "interval_secs"], SECONDS),
+    setting(&["telemetry", "max_queue_mb"], between(1, 1_024)),
     setting(&["upstreams", ANY, "dialect"], Kind::Choice(DIALECTS)),
     setting(&["upstreams", ANY, "base_url"], Kind::Url),
     setting(&["upstreams", ANY, "api_key_env"], Kind::Variable),

@@ -26,7 +26,7 @@ pub fn render_toml(loaded: &Loaded, with_origins: bool) -> String {
 
 /// The configuration as JSON; with origins, as `{"config": …, "origins": {"KEY": …}}`.
 ///
-/// Values of environment variables for backends and MCP servers are hidden.
+/// Values of environment variables for backends and MCP servers, and of headers, are hidden.
 #[must_use]
 pub fn render_json(loaded: &Loaded, with_origins: bool) -> Value {
     let config = shown(loaded);
@@ -47,6 +47,11 @@ fn shown(loaded: &Loaded) -> Value {
                 *value = json!(HIDDEN);
             }
         }
+    }
+    let headers = config.pointer_mut("/telemetry/headers");
+    let headers = headers.and_then(Value::as_object_mut);
+    for value in headers.into_iter().flat_map(Map::values_mut) {
+        *value = json!(HIDDEN);
     }
     config
 }

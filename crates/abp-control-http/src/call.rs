@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use abp_control::TraceContext;
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::Refusal;
 use abp_gateway_http::{ExtraCall, HttpReply, PathParams, UploadBody};
@@ -70,6 +71,12 @@ impl Call {
                 Err(Refusal::new(ErrorCode::ValidationFailed, message).at(name))
             }
         }
+    }
+
+    /// The place of the caller in a trace; a header that says nothing usable is as good as none.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        let header = self.headers.get("traceparent")?;
+        TraceContext::parse(header.to_str().ok()?)
     }
 
     /// The value of the Accept headers.

@@ -1,10 +1,9 @@
 //! What all handlers share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abp_config::{Config, Loaded};
-use abp_control::ControlPlane;
+use abp_control::{ControlPlane, uploads_directory};
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::{Gateway, Refusal};
 use abp_gateway_http::ExtraRoute;
@@ -69,7 +68,7 @@ impl ControlFace {
         };
         let config = plane.config();
         let uploads = Uploads::new(
-            config.stages_dir.with_extension("uploads"),
+            uploads_directory(config),
             u64::from(config.server.max_uploads_mb) << 20,
         );
         Self {
@@ -97,7 +96,7 @@ impl ControlFace {
         routes
     }
 
-    /// Begins to send the messages of webhooks, where any is configured, and sweeps old uploads.
+    /// Begins to send the messages of webhooks, where any is configured.
     ///
     /// # Errors
     /// Fails where a webhook's address or secret cannot be used, and where the store cannot be opened.
@@ -107,14 +106,6 @@ impl ControlFace {
             let store = self.face.store().await?.clone();
             tokio::spawn(webhooks.run(store, self.face.closing()));
         }
-        let face = Arc::clone(&self.face);
-        tokio::task::spawn_blocking(move || {
-            let days = face.config().server.keep_days;
-            let keep = Duration::from_secs(u64::from(days) * 86_400);
-            if let Err(error) = face.uploads().sweep(keep) {
-                tracing::warn!(target: "abp.http", %error, "old uploads were not removed");
-            }
-        });
         Ok(())
     }
 

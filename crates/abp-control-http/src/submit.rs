@@ -47,6 +47,10 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "Idempotency-Key",
             "names the request: sent again it is the same run, with another body it is refused",
         )
+        .takes_header(
+            "traceparent",
+            "the place of the caller in a trace, which the run's own span is a part of",
+        )
         .takes(RequestDoc::Json(schema_of::<SubmitRequest>))
         .answers_json::<SubmittedRun>(StatusCode::ACCEPTED, "the run is durable")
         .answers_json::<SubmittedRun>(StatusCode::OK, "the run has ended"),
@@ -68,6 +72,7 @@ async fn submit(call: Call) -> Result<HttpReply, Refusal> {
         approvals: approvals(&call, &request.options)?,
         idempotency_key: key,
         notify: webhooks(&call, &request.options)?,
+        trace: call.trace(),
         ..Submission::new(order)
     };
     let plane = call.face.plane();

@@ -14,6 +14,7 @@ mod clock;
 mod content;
 mod decide;
 mod find;
+mod gc;
 mod health;
 mod import;
 mod keys;
@@ -29,6 +30,7 @@ mod runs;
 mod secrets;
 mod session;
 mod submission;
+mod telemetry;
 mod upstreams;
 mod worker;
 
@@ -38,10 +40,12 @@ pub use abp_store::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
     RunFilter, RunRecord, RunState,
 };
+pub use abp_telemetry::TraceContext;
 pub use agents::{agents_directory, homes};
 pub use approvals::Answer;
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
+pub use gc::{GarbageCount, GarbageKind, GarbageMode, GarbageReport, uploads_directory};
 pub use health::{BackendHealth, MissingHost};
 pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};
 pub use keys::{new_key, operator_key, operator_key_file};

@@ -22,14 +22,13 @@ use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
 use crate::submission::StoredSubmission;
+use crate::telemetry::TelemetrySender;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
 use crate::worker::{QUEUE_LIMITS, WorkerSignals};
 use crate::{Principal, Submission, Submitted};
 
 /// The backend of a run for which none was chosen.
 const DEFAULT_BACKEND: &str = "mock";
-/// How many runs go on at once; each may be several processes.
-const MAX_RUNNING: usize = 32;
 /// How many runs may wait for a person besides those that go on; each may be several processes.
 const MAX_PARKED: usize = 64;
 /// How often a run that can be resumed is begun.
@@ -49,6 +48,7 @@ struct PlaneState {
     metrics: Arc<MetricsCollector>,
     secrets: Vec<SecretString>,
     run_gateway: Arc<RunGateway>,
+    telemetry: Option<TelemetrySender>,
     signals: WorkerSignals,
 }
 
@@ -83,12 +83,13 @@ impl ControlPlane {
             state_dir: config.state_dir.clone(),
             stages_dir: config.stages_dir.clone(),
             emulation: config.emulation_config(),
-            max_running: MAX_RUNNING,
+            max_running: config.server.max_running as usize,
             max_parked: MAX_PARKED,
         };
         let runtime = Runtime::new(registry, options)
             .with_mcp(run_servers(&config))
             .with_metrics(Arc::clone(&metrics));
+        let telemetry = TelemetrySender::new(&config.telemetry, &metrics)?;
         let secrets = configured_secrets(&config);
         let shared = Arc::new(PlaneState {
             config,
@@ -97,6 +98,7 @@ impl ControlPlane {
             metrics,
             secrets,
             run_gateway,
+            telemetry,
             signals: WorkerSignals::default(),
         });
         shared.run_gateway.attach(WeakPlane {
@@ -150,6 +152,9 @@ impl ControlPlane {
     pub async fn close(&self) {
         self.shared.run_gateway.close().await;
         self.runtime().close().await;
+        if let Some(telemetry) = self.telemetry() {
+            telemetry.flush().await;
+        }
     }
 
     /// The policy of a run that brings none, where one is configured.
@@ -299,6 +304,10 @@ impl ControlPlane {
         }
     }
 
+    pub(crate) fn telemetry(&self) -> Option<&TelemetrySender> {
+        self.shared.telemetry.as_ref()
+    }
+
     pub(crate) fn signals(&self) -> &WorkerSignals {
         &self.shared.signals
     }
@@ -326,6 +335,7 @@ impl ControlPlane {
             idempotency_key: _,
             session,
             notify: _,
+            trace,
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);
@@ -336,6 +346,7 @@ impl ControlPlane {
             prices: prices.map_or_else(|| self.configured_prices(), RunPrices::from),
             models: upstreams::targets(&self.shared.upstreams),
             secrets: self.shared.secrets.clone(),
+            trace,
             session,
         };
         Ok((backend, order, options))

@@ -7,6 +7,7 @@ use abp_core::{CapabilityOrigins, PriceTable, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::{Approvals, Approver};
 use abp_store::RunState;
+use abp_telemetry::TraceContext;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -32,6 +33,8 @@ pub struct Submission {
     pub session: Option<AgentSession>,
     /// The webhooks that are told of the run's approvals and of its end, by their configured names.
     pub notify: Vec<String>,
+    /// The place of the caller in a trace.
+    pub trace: Option<TraceContext>,
 }
 
 impl Submission {
@@ -48,6 +51,7 @@ impl Submission {
             idempotency_key: None,
             session: None,
             notify: Vec::new(),
+            trace: None,
         }
     }
 }
@@ -76,6 +80,8 @@ pub(crate) struct StoredSubmission {
     pub(crate) prices: Option<PriceTable>,
     #[serde(default)]
     session: Option<AgentSession>,
+    #[serde(default)]
+    traceparent: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +109,7 @@ impl StoredSubmission {
             client_origins: submission.client_origins,
             prices: submission.prices.clone(),
             session: submission.session.clone(),
+            traceparent: submission.trace.map(|trace| trace.to_string()),
         }
     }
 
@@ -134,6 +141,7 @@ impl StoredSubmission {
             client_origins: self.client_origins,
             prices: self.prices,
             session: self.session,
+            trace: self.traceparent.as_deref().and_then(TraceContext::parse),
             ..Submission::new(self.order)
         })
     }

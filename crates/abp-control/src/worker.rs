@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::submission::StoredSubmission;
-use crate::{ControlPlane, Submission};
+use crate::{ControlPlane, GarbageMode, Submission};
 
 /// How often interrupted runs are looked for.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -82,6 +82,8 @@ impl Default for WorkerSignals {
 #[derive(Debug)]
 pub struct Workers {
     tasks: Vec<JoinHandle<()>>,
+    /// They look and tell, and end with the others.
+    watchers: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
@@ -90,6 +92,9 @@ impl Workers {
         for task in self.tasks {
             // A panic in it was reported where it happened.
             drop(task.await);
+        }
+        for watcher in self.watchers {
+            watcher.abort();
         }
     }
 }
@@ -105,6 +110,11 @@ impl ControlPlane {
             tasks: vec![
                 tokio::spawn(self.clone().claim_runs(limits)),
                 tokio::spawn(self.clone().recover_runs()),
+                tokio::spawn(self.clone().keep_house()),
+            ],
+            watchers: vec![
+                tokio::spawn(self.clone().watch_queue()),
+                tokio::spawn(self.clone().send_telemetry()),
             ],
         })
     }
@@ -254,6 +264,52 @@ impl ControlPlane {
         }
     }
 }
+
+impl ControlPlane {
+    /// Removes what the retention lets go, round after round, until the process drains.
+    async fn keep_house(self) {
+        let mut draining = self.signals().draining.subscribe();
+        let mut pause = first_round(self.config().retention.interval_minutes);
+        loop {
+            tokio::select! {
+                _ = draining.wait_for(|draining| *draining) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            let round = self.collect_garbage(GarbageMode::Remove, |_| {});
+            let done = tokio::select! {
+                _ = draining.wait_for(|draining| *draining) => return,
+                done = round => done,
+            };
+            match done {
+                Ok(report) if report.removed.is_empty() => {}
+                Ok(report) => {
+                    tracing::info!(target: "abp.control", removed = ?report.removed, "removed what the retention lets go");
+                }
+                Err(error) => {
+                    tracing::error!(target: "abp.control", %error, "housekeeping failed; it is tried again");
+                }
+            }
+            pause = Duration::from_secs(u64::from(self.config().retention.interval_minutes) * 60);
+        }
+    }
+}
+
+/// When the first round begins: soon, but not while the process starts.
+#[cfg(not(debug_assertions))]
+fn first_round(interval_minutes: u32) -> Duration {
+    FIRST_ROUND.min(Duration::from_secs(u64::from(interval_minutes) * 60))
+}
+
+/// As in a release; tests have it sooner.
+#[cfg(debug_assertions)]
+fn first_round(interval_minutes: u32) -> Duration {
+    let given = std::env::var("ABP_TEST_GC_MS").ok();
+    let given = given.and_then(|given| given.parse().ok());
+    let usual = FIRST_ROUND.min(Duration::from_secs(u64::from(interval_minutes) * 60));
+    given.map_or(usual, Duration::from_millis)
+}
+
+const FIRST_ROUND: Duration = Duration::from_secs(60);
 
 /// How long runs may take to end once they were told to.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

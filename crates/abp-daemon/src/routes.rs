@@ -55,7 +55,7 @@ impl Daemon {
         routes
     }
 
-    /// Begins what goes on by itself: webhooks, and the sweep of old uploads.
+    /// Begins what goes on by itself: webhooks.
     ///
     /// # Errors
     /// Fails where a configured webhook cannot be used, and where the store cannot be opened.

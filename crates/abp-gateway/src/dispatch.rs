@@ -137,7 +137,8 @@ impl Shared {
         attempts.made += 1;
         tally.directed(choice, &planned);
         tally.sent();
-        let call = call(ask, scan, choice, &planned);
+        let mut call = call(ask, scan, choice, &planned);
+        tally.mark_trace(&mut call.headers);
         let sent = choice.member.upstream.send(call).await;
         self.judge(ask, choice, sent, planned, slot, tally)
     }

@@ -322,6 +322,7 @@ impl Shared {
         };
         let received = received(&ask.body).await?;
         let mut tally = Tally::new(self, ask.principal(), room, ask.dialect, received);
+        tally.join_trace(&ask.headers);
         let run_id = tally.run_id();
         match self.prepared(&mut ask, &mut tally).await {
             Ok((scan, choices)) => self.exchange(&ask, &scan, &choices, tally).await,

@@ -20,7 +20,7 @@ pub static FORWARDED: [HeaderName; 7] = [
     TRACE_STATE,
 ];
 
-const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// What of a caller's headers goes to an upstream of another dialect.

@@ -33,6 +33,7 @@ mod spend;
 mod stored;
 mod stream;
 mod tally;
+mod traced;
 mod unfinished;
 mod watch;
 mod whole;

@@ -127,6 +127,7 @@ impl Shared {
         let principal = ask.admitted.principal();
         let mut tally = Tally::new(self, principal, room, ask.dialect, received);
         ask.part.clone_into(&mut tally.record.operation);
+        tally.join_trace(&ask.headers);
         let run_id = tally.run_id();
         match self.passed(&ask, &mut tally).await {
             Ok(passed) => self.given_on(&ask, passed, tally).await,
@@ -207,6 +208,8 @@ impl Shared {
             tally.maps(&call.body);
         }
         tally.sent();
+        let mut call = call;
+        tally.mark_trace(&mut call.headers);
         let sent = member.upstream.send(call).await;
         let how = match &sent {
             Err(error) => Ended::NoAnswer(error),

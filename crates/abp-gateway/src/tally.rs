@@ -11,7 +11,9 @@ use abp_core::{ExecutionMode, ModelPrice, Outcome, Timestamp, UsageNormalized};
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
-use abp_telemetry::{ExchangeMetrics, InFlight, RouteFamily, StatusClass, TelemetrySpan};
+use abp_telemetry::{
+    ExchangeMetrics, InFlight, RouteFamily, StatusClass, TelemetrySpan, TraceContext,
+};
 use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -47,7 +49,7 @@ pub(crate) struct Received {
 
 /// An exchange under way.
 pub(crate) struct Tally {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) principal: Arc<Principal>,
     route: WireFamily,
     room: Option<Room>,
@@ -82,6 +84,8 @@ pub(crate) struct Tally {
     /// What was given to the caller is not only what came.
     own: bool,
     span: Option<TelemetrySpan>,
+    /// The place of the caller in a trace, where spans are recorded.
+    pub(crate) caller_trace: Option<TraceContext>,
 }
 
 impl Tally {
@@ -149,6 +153,7 @@ impl Tally {
             delivered: Sha256::new(),
             own: false,
             span: TelemetrySpan::is_heard().then(|| TelemetrySpan::start("exchange")),
+            caller_trace: None,
         })
     }
 
@@ -381,6 +386,7 @@ impl Tally {
             .watchers
             .tell(record, self.fidelity, self.losses);
         permit.record(record);
+        self.record_span();
         self.tell();
         drop(self.in_flight.take());
         self.count(&usage);

@@ -182,7 +182,8 @@ impl Shared {
         let mut planned = self.plan_again(ask, choice, answer, problem).await?;
         planned.expect(scan, tally);
         tally.repairs(&planned.body);
-        let call = call(ask, scan, choice, &planned);
+        let mut call = call(ask, scan, choice, &planned);
+        tally.mark_trace(&mut call.headers);
         let reply = choice.member.upstream.send(call).await?;
         if !reply.status.is_success() || !is_json(&reply.headers) {
             let why = format!(

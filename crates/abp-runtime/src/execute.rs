@@ -21,7 +21,7 @@ use abp_mcp::ToolQuestion;
 use abp_plan::{ConfirmedPlan, RunPlan};
 use abp_policy::{Holders, PolicyEngine, PolicyList, Rule};
 use abp_store::{Lease, Store};
-use abp_telemetry::MetricsCollector;
+use abp_telemetry::{MetricsCollector, TraceContext};
 use abp_workspace::{Placeholder, StageChoice, StageProgress, WorkspaceManager};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -76,6 +76,22 @@ pub(crate) struct Accepted {
     pub(crate) attempt: Attempt,
     /// The request that cancels the run, where there is one.
     pub(crate) cancelled: CancelSlot,
+}
+
+impl Accepted {
+    /// The place in a trace that the run's processes and model calls are told: that of the run where it is
+    /// recorded, else that of its caller.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        let caller = self.options.trace;
+        let is_recorded = self
+            .metrics
+            .as_ref()
+            .is_some_and(|metrics| metrics.spans().is_some());
+        match is_recorded {
+            true => Some(TraceContext::of_id(self.run_id.into_bytes(), caller)),
+            false => caller,
+        }
+    }
 }
 
 /// Which attempt of a run this is.

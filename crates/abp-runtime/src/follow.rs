@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use abp_core::AgentEvent;
 use abp_store::{Store, StoreChanges, StoreError};
 use abp_stream::{EventTail, FollowStep};
+use abp_telemetry::Following;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -68,6 +69,8 @@ pub struct EventStream {
     ends_here: bool,
     /// Whether everything was given, and the store need not be asked.
     has_all: bool,
+    /// Counts the reader for as long as it follows.
+    _following: Option<Following>,
 }
 
 /// The tail of a run of this process, seen by one follower.
@@ -152,7 +155,14 @@ impl EventStream {
             changes: None,
             ends_here: false,
             has_all: false,
+            _following: None,
         }
+    }
+
+    /// Counts the reader for as long as it follows.
+    pub(crate) fn counted(mut self, following: Option<Following>) -> Self {
+        self._following = following;
+        self
     }
 
     /// Follows a run of this process from its first event on, to its end in this process.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use abp_backend_core::CancelHandle;
 use abp_core::CancelReason;
 use abp_store::{CancelRecord, Lease, Store, StoreError};
+use abp_telemetry::MetricsCollector;
 use tokio::task::JoinHandle;
 
 /// How often a run that goes on says so in the store.
@@ -28,6 +29,7 @@ impl LeaseKeeper {
         duration: Duration,
         cancel: CancelHandle,
         cancelled: CancelSlot,
+        metrics: Option<Arc<MetricsCollector>>,
     ) -> Self {
         let keep = async move {
             loop {
@@ -41,6 +43,9 @@ impl LeaseKeeper {
                     }
                     Err(StoreError::NotOwner(_) | StoreError::RunOver(_)) => {
                         let run_id = lease.run_id;
+                        if let Some(metrics) = &metrics {
+                            metrics.count_lease_loss();
+                        }
                         tracing::warn!(target: "abp.runtime", %run_id, "the lease of the run is lost");
                         cancel.cancel(CancelReason::Storage);
                         return;

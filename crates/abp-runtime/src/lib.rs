@@ -25,6 +25,7 @@ mod options;
 mod permission;
 mod record;
 mod recover;
+mod run_trace;
 mod running;
 mod runtime;
 mod stage;

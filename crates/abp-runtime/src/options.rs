@@ -6,6 +6,7 @@ use std::time::Duration;
 use abp_backend_core::AgentSession;
 use abp_core::{CapabilityOrigins, PriceTable};
 use abp_plan::ModelTarget;
+use abp_telemetry::TraceContext;
 use secrecy::SecretString;
 
 use crate::Approvals;
@@ -25,6 +26,8 @@ pub struct RunOptions {
     pub models: BTreeMap<String, ModelTarget>,
     /// Values that are taken out of everything the run says.
     pub secrets: Vec<SecretString>,
+    /// The place of the caller in a trace.
+    pub trace: Option<TraceContext>,
     /// The agent's session of an earlier run that this one goes on with.
     pub session: Option<AgentSession>,
 }

@@ -37,6 +37,7 @@ use crate::meter::Meter;
 use crate::mortality::may_die;
 use crate::options::RunOptions;
 use crate::recover::{end, missing_copies, recover};
+use crate::run_trace::RunTrace;
 use crate::running::{Cancellation, RunPlace, RunningRuns};
 use crate::stage::workspace_error;
 use crate::store::{receipt_path, save_document};
@@ -293,6 +294,17 @@ impl Runtime {
         Ok(())
     }
 
+    /// Removes changes that were undecided for too long, with their stage.
+    ///
+    /// # Errors
+    /// Fails where they were decided before, or are being applied.
+    pub async fn expire(&self, run_id: Uuid, decider: Decider) -> Result<(), AbpError> {
+        let store = self.store().await?;
+        store.expire_change_set(run_id, decider).await?;
+        discard_stage(self.workspaces(), run_id).await;
+        Ok(())
+    }
+
     async fn write_missing_copies(&self, store: &Store) -> Result<(), RuntimeError> {
         let state_dir = self.options.state_dir.clone();
         let unwritten = missing_copies(store, &state_dir).await?;
@@ -516,7 +528,9 @@ impl Runtime {
     /// Fails where the store cannot be opened.
     pub async fn follow(&self, run_id: Uuid, from: u64) -> Result<EventStream, RuntimeError> {
         let store = self.store().await?.clone();
-        Ok(EventStream::new(store, self.hub.clone(), run_id, from))
+        let following = self.metrics.as_ref().map(MetricsCollector::follow);
+        let events = EventStream::new(store, self.hub.clone(), run_id, from);
+        Ok(events.counted(following))
     }
 
     /// The receipt of a run, once it has ended, whichever process carries it out.
@@ -719,11 +733,13 @@ fn start(
         lease,
         cancel.clone(),
         Arc::clone(&accepted.cancelled),
+        accepted.metrics.clone(),
     );
     let publisher = hub.publish(run_id, accepted.attempt.from_seq);
     let events = EventStream::here(accepted.store.clone(), hub.clone(), run_id);
     let staging = Arc::clone(&accepted.staging);
     let metrics = accepted.metrics.clone();
+    let trace = RunTrace::begin(run_id, accepted.options.trace);
     let task = tokio::spawn(async move {
         let mut span = TelemetrySpan::start("run");
         span.set("run_id", run_id.to_string());
@@ -734,6 +750,9 @@ fn start(
             span.set("outcome", serde_json::json!(receipt.outcome));
             if let Some(metrics) = metrics {
                 metrics.record(&RunMetrics::from(receipt));
+                if let Some(spans) = metrics.spans() {
+                    trace.end(receipt, spans);
+                }
             }
         }
         drop(listed);

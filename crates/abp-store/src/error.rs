@@ -137,6 +137,23 @@ pub enum StoreError {
     /// The run has its receipt already.
     #[error("run {0} has its receipt already")]
     RunOver(Uuid),
+    /// The events of the run may not be removed.
+    #[error("the events of run {0} stay: it has not ended, or its changes are undecided")]
+    NotErasable(Uuid),
+    /// A backup or a state directory cannot be made there.
+    #[error("{} is there already, or cannot be made there; name a directory that does not exist, outside the state directory", path.display())]
+    BackupTarget {
+        /// The directory that was named.
+        path: PathBuf,
+    },
+    /// A file of a backup is not as it was written.
+    #[error("the backup is damaged: {}: {problem}; use another backup", path.display())]
+    BackupDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+    },
     /// As many runs wait as may.
     #[error("there are {limit} {what}, which is the limit; try again when some have begun")]
     QueueFull {
@@ -297,9 +314,12 @@ impl StoreError {
             | Self::Foreign { .. }
             | Self::KeyMissing { .. }
             | Self::KeyUnusable { .. }
+            | Self::BackupTarget { .. }
             | Self::Origin { .. } => ErrorCode::ConfigInvalid,
             Self::UnsafeStateDir { .. } => ErrorCode::StateDirUnsafe,
-            Self::Damaged { .. } | Self::LogBroken { .. } => ErrorCode::ReceiptChainBroken,
+            Self::Damaged { .. } | Self::LogBroken { .. } | Self::BackupDamaged { .. } => {
+                ErrorCode::ReceiptChainBroken
+            }
             Self::KeyReused { .. } => ErrorCode::IdempotencyKeyReused,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptHashMismatch,
             Self::UnknownApiKey(_) => ErrorCode::Unauthenticated,
@@ -315,6 +335,7 @@ impl StoreError {
             | Self::DuplicateReservation(_)
             | Self::UnknownRun(_)
             | Self::RunOver(_)
+            | Self::NotErasable(_)
             | Self::NotAHash { .. }
             | Self::TooLarge { .. } => ErrorCode::ValidationFailed,
             Self::Io { .. }

@@ -78,6 +78,7 @@
 mod answer;
 mod api_key;
 mod approval;
+mod backup;
 mod batch;
 mod bound_row;
 mod budget;
@@ -85,6 +86,8 @@ mod change_set;
 mod changes;
 mod command;
 mod engine;
+mod depth;
+mod erase;
 mod error;
 mod exchange;
 mod export;
@@ -118,12 +121,14 @@ pub use api_key::{ApiKeyRecord, NewApiKey};
 pub use approval::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, NewApproval,
 };
+pub use backup::{BackupFile, BackupManifest, check_backup, restore_backup, write_backup};
 pub use budget::{BudgetState, Reservation, Reserved};
 pub use change_set::{
     ApplicationEnd, ApplicationJournal, ChangeSetRecord, ChangeSetState, Decider, DecisionRecord,
     OpenApplication,
 };
 pub use changes::StoreChanges;
+pub use erase::{ErasableRun, ErasureRecord, UndecidedRun};
 pub use error::StoreError;
 pub use exchange::{
     ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,

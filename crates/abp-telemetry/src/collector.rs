@@ -1,15 +1,18 @@
 //! Counting.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use abp_core::{ExecutionMode, MicroUsd, Outcome};
 
 use crate::histogram::{Counter, Histogram};
 use crate::names::{Place, Table};
 use crate::summary::{
-    MetricsSummary, ModelSummary, RequestCount, RingSummary, RunSummary, UpstreamSummary,
+    ControlSummary, MetricsSummary, ModelSummary, RequestCount, RingSummary, RunSummary,
+    UpstreamSummary,
 };
-use crate::{BreakerLevel, ExchangeMetrics, RouteFamily, RunMetrics, StatusClass, TokenCounts};
+use crate::{
+    BreakerLevel, ExchangeMetrics, RouteFamily, RunMetrics, SpanQueue, StatusClass, TokenCounts,
+};
 
 const OUTCOMES: usize = 4;
 const ROUTES: usize = RouteFamily::ALL.len();
@@ -24,6 +27,12 @@ pub struct MetricsCollector {
     models: Table<UseSeries>,
     ring_used: Counter,
     ring_capacity: Counter,
+    queue_depth: Counter,
+    oldest_wait_ms: Counter,
+    running: Counter,
+    followers: Counter,
+    lease_losses: Counter,
+    spans: OnceLock<Arc<SpanQueue>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +97,12 @@ impl MetricsCollector {
             models: Table::new(),
             ring_used: Counter::default(),
             ring_capacity: Counter::default(),
+            queue_depth: Counter::default(),
+            oldest_wait_ms: Counter::default(),
+            running: Counter::default(),
+            followers: Counter::default(),
+            lease_losses: Counter::default(),
+            spans: OnceLock::new(),
         };
         for name in upstreams {
             collector.upstreams.named(name);
@@ -159,6 +174,38 @@ impl MetricsCollector {
         self.ring_capacity.set(capacity_bytes);
     }
 
+    /// Tells how many runs wait, for how long the oldest of them has, and how many this process carries out.
+    pub fn set_queue(&self, depth: u64, oldest_wait_ms: u64, running: u64) {
+        self.queue_depth.set(depth);
+        self.oldest_wait_ms.set(oldest_wait_ms);
+        self.running.set(running);
+    }
+
+    /// Counts a run that this process lost to another.
+    pub fn count_lease_loss(&self) {
+        self.lease_losses.add(1);
+    }
+
+    /// Counts a reader of a run until what is returned is dropped.
+    #[must_use]
+    pub fn follow(self: &Arc<Self>) -> Following {
+        self.followers.add(1);
+        Following {
+            collector: Arc::clone(self),
+        }
+    }
+
+    /// Lets spans be recorded from now on, into this queue. Only the first queue counts.
+    pub fn record_spans(&self, queue: Arc<SpanQueue>) {
+        drop(self.spans.set(queue));
+    }
+
+    /// Where finished spans go; `None` where nobody wants them.
+    #[must_use]
+    pub fn spans(&self) -> Option<&SpanQueue> {
+        self.spans.get().map(AsRef::as_ref)
+    }
+
     /// Everything that was counted so far. Counts of different things may be a moment apart.
     #[must_use]
     pub fn summary(&self) -> MetricsSummary {
@@ -182,6 +229,14 @@ impl MetricsCollector {
             ring: RingSummary {
                 used_bytes: self.ring_used.get(),
                 capacity_bytes: self.ring_capacity.get(),
+            },
+            control: ControlSummary {
+                queue_depth: self.queue_depth.get(),
+                oldest_wait_ms: self.oldest_wait_ms.get(),
+                running: self.running.get(),
+                followers: self.followers.get(),
+                lease_losses: self.lease_losses.get(),
+                spans_dropped: self.spans().map_or(0, SpanQueue::dropped),
             },
         }
     }
@@ -249,5 +304,17 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let series = self.collector.upstreams.at(self.upstream);
         series.in_flight.take_away(1);
+    }
+}
+
+/// A reader that follows a run.
+#[derive(Debug)]
+pub struct Following {
+    collector: Arc<MetricsCollector>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.collector.followers.take_away(1);
     }
 }

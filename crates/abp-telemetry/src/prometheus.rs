@@ -39,7 +39,55 @@ impl TelemetryExporter for PrometheusExporter {
             out.family(name, "gauge", help);
             out.sample(name, &[], value);
         }
+        control(summary, &mut out);
         out.0
+    }
+}
+
+/// What an autoscaler needs.
+fn control(summary: &MetricsSummary, out: &mut Exposition) {
+    let control = &summary.control;
+    let gauges = [
+        (
+            "abp_queue_depth",
+            "Runs that wait to be carried out.",
+            control.queue_depth as f64,
+        ),
+        (
+            "abp_queue_oldest_wait_seconds",
+            "How long the oldest of them has waited.",
+            control.oldest_wait_ms as f64 / 1e3,
+        ),
+        (
+            "abp_runs_running",
+            "Runs that this process carries out.",
+            control.running as f64,
+        ),
+        (
+            "abp_followers",
+            "Readers that follow runs.",
+            control.followers as f64,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.family(name, "gauge", help);
+        out.sample(name, &[], value);
+    }
+    let counters = [
+        (
+            "abp_lease_losses_total",
+            "Runs that this process lost to another.",
+            control.lease_losses,
+        ),
+        (
+            "abp_spans_dropped_total",
+            "Spans that could not be sent.",
+            control.spans_dropped,
+        ),
+    ];
+    for (name, help, value) in counters {
+        out.family(name, "counter", help);
+        out.sample(name, &[], value);
     }
 }
 

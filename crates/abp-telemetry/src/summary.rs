@@ -19,6 +19,25 @@ pub struct MetricsSummary {
     pub models: BTreeMap<String, ModelSummary>,
     /// The room that records of exchanges take.
     pub ring: RingSummary,
+    /// The queue of runs, and who follows them.
+    pub control: ControlSummary,
+}
+
+/// The queue of runs, and who follows them: what a process knows of it at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ControlSummary {
+    /// Runs that wait to be carried out, by any process.
+    pub queue_depth: u64,
+    /// How long the oldest of them has waited, in milliseconds.
+    pub oldest_wait_ms: u64,
+    /// Runs that this process carries out.
+    pub running: u64,
+    /// Readers that follow runs in this process.
+    pub followers: u64,
+    /// Runs that this process lost to another.
+    pub lease_losses: u64,
+    /// Spans that could not be sent, or for which there was no room.
+    pub spans_dropped: u64,
 }
 
 /// The runs on a backend.

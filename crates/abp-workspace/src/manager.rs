@@ -211,6 +211,14 @@ impl WorkspaceManager {
         trash::sweep(&self.stages_dir, time)
     }
 
+    /// How many discarded stages there are, as those that remain of a sweep that deletes none.
+    ///
+    /// # Errors
+    /// Fails where they cannot be listed.
+    pub fn count_trash(&self) -> Result<TrashSweep, Error> {
+        trash::sweep(&self.stages_dir, Duration::ZERO)
+    }
+
     /// All stages there are, sorted by run.
     ///
     /// # Errors

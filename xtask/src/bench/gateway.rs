@@ -5,7 +5,7 @@
 //! interleaved rounds. Every server is a process of its own, and the load comes from this one.
 
 mod bars;
-mod client;
+pub(super) mod client;
 mod closed;
 mod decode;
 mod dialogue;
@@ -17,7 +17,7 @@ mod overload;
 mod paced;
 mod pauses;
 mod peers;
-mod process;
+pub(super) mod process;
 mod proxy;
 mod role;
 mod upstream;

@@ -16,6 +16,11 @@ const FILES: usize = 50;
 const BAR: Duration = Duration::from_millis(100);
 
 pub(crate) fn run() -> Result<()> {
+    measure().map(drop)
+}
+
+/// Measures, and returns the median.
+pub(super) fn measure() -> Result<Duration> {
     let built = cargo()
         .args(["build", "--quiet", "--release", "--package", "abp-cli"])
         .status()?;
@@ -48,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
         floor.as_secs_f64() * 1e3,
         run.as_secs_f64() / floor.as_secs_f64(),
     ));
-    Ok(())
+    Ok(run)
 }
 
 fn time(abp: &Path, arguments: &[&str], desk: &Path) -> Result<Duration> {

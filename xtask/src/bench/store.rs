@@ -98,7 +98,8 @@ async fn single(state: &Path, event: &str) -> Result<f64> {
     Ok(rate)
 }
 
-async fn grouped(state: &Path, event: &str) -> Result<f64> {
+/// How many events a second one run gets durable, with as many on their way as its queue allows.
+pub(super) async fn grouped(state: &Path, event: &str) -> Result<f64> {
     let (store, run_id) = open(state).await?;
     let start = Instant::now();
     let mut waiting = std::collections::VecDeque::with_capacity(WINDOW);

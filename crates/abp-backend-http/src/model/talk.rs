@@ -8,6 +8,7 @@ use abp_core::AgentEventKind;
 use abp_dialect::Exchange;
 use abp_error::{AbpError, ErrorCode};
 use abp_plan::{ContextFile, Payload};
+use http::HeaderName;
 
 use super::account::{Account, AnswerHash};
 use super::answer::{AnswerContext, AnswerReader, ReadAnswer, read_whole};
@@ -26,6 +27,8 @@ pub(super) struct Talk<'t> {
     pub(super) upstream: &'t dyn Upstream,
     pub(super) context: &'t RunContext,
     pub(super) account: &'t mut Account,
+    /// The place of the run in a trace, for the vendor.
+    pub(super) traceparent: Option<&'t str>,
 }
 
 /// An answer that does not hold what was promised.
@@ -96,7 +99,11 @@ impl Talk<'_> {
     async fn ask(&mut self, payload: &Payload) -> Result<String, Interrupted> {
         let (order, model) = (self.context.order(), self.context.plan().model());
         let descriptor = self.upstream.descriptor();
-        let call = request::call(order, model, payload, descriptor)?;
+        let mut call = request::call(order, model, payload, descriptor)?;
+        if let Some(traceparent) = self.traceparent.and_then(|text| text.parse().ok()) {
+            let name = HeaderName::from_static("traceparent");
+            call.headers.insert(name, traceparent);
+        }
         let asked = AnswerContext {
             dialect: call.dialect,
             exchange: match payload {

@@ -136,6 +136,7 @@ pub(crate) fn spec(policy: PolicyEngine) -> OpenSpec {
         source: None,
         budget: None,
         session: None,
+        traceparent: None,
     }
 }
 

@@ -22,6 +22,7 @@ async fn open(backend: &SidecarBackend, workspace: &std::path::Path) -> AbpError
         source: None,
         budget: None,
         session: None,
+        traceparent: None,
     };
     match backend.open(spec).await {
         Ok(_) => panic!("a program that is not there was started"),

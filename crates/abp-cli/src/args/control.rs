@@ -1,5 +1,7 @@
 //! The arguments of commands about runs of any process.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use uuid::Uuid;
 
@@ -24,6 +26,45 @@ pub(crate) struct AnswerArgs {
     /// Why; the receipt says so.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The ages and sizes are settings of [retention]; without one nothing of its kind goes. Receipts and the\n\
+log always stay, and so does everything of runs that have not ended or wait for a decision in time.\n\
+`abp serve` does the same by itself.\n\nExamples:\n  abp gc --dry-run\n  abp gc --json"
+)]
+pub(crate) struct GcArgs {
+    /// Only say what would go.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A backup holds the store (runs, events, receipts, the log, undecided changes, keys of callers), the private\n\
+keys that sign the log and open submissions, and the operator's key. Keep it as you keep those keys.\n\
+Stages, home directories of agents and uploads are not in it: changes that are undecided can be looked at\n\
+after a restore, but not applied.\n\nExamples:\n  abp backup before-upgrade\n  abp backup --check before-upgrade"
+)]
+pub(crate) struct BackupArgs {
+    /// The directory to make.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Only verify a backup that is there.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The state directory must not be there, or be empty. Runs that were queued go on, and runs that went on are\n\
+interrupted: do not restore beside a server that still has them.\n\nExample:\n  abp restore before-upgrade --state-dir restored"
+)]
+pub(crate) struct RestoreArgs {
+    /// The backup.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

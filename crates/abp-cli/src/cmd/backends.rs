@@ -142,6 +142,7 @@ impl Row {
             source: None,
             budget: None,
             session: None,
+            traceparent: None,
         };
         self.probe = Some(match backend.open(spec).await {
             Ok(session) => {

@@ -136,6 +136,12 @@ pub(crate) fn logs(
             _ => RunScope::All,
         };
         let run = find_run(store, &args.run, &scope).await?;
+        if let Some(erasure) = store.erasure(run.run_id).await? {
+            output.note(&format!(
+                "{} events of this run were removed at {}; `abp runs show {}` has its receipt",
+                erasure.events, erasure.at, run.run_id
+            ));
+        }
         let mut stream = session
             .plane
             .follow(&operator(), run.run_id, args.after)

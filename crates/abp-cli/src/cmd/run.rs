@@ -6,7 +6,8 @@ use std::path::Path;
 
 use abp_backend_core::{AgentSession, SessionUse};
 use abp_control::{
-    ControlPlane, EarlierSession, Submission, find_run, legacy_state_dir, short_run_id,
+    ControlPlane, EarlierSession, Submission, TraceContext, find_run, legacy_state_dir,
+    short_run_id,
 };
 use abp_core::{
     AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
@@ -72,6 +73,7 @@ pub(crate) fn run(
         client_origins,
         prices,
         idempotency_key: args.idempotency_key.clone(),
+        trace: caller_trace(),
         ..Submission::new(order)
     };
     let plane = &session.plane;
@@ -177,6 +179,11 @@ async fn detach(
 }
 
 /// A state directory of an earlier version comes with the workspace, so nothing in it is believed.
+/// The place of whatever started this process in a trace: the variable is what other tools use.
+fn caller_trace() -> Option<TraceContext> {
+    TraceContext::parse(&std::env::var("TRACEPARENT").ok()?)
+}
+
 fn warn_of_legacy_state(order: &WorkOrder, session: &Session, output: &mut Output) {
     let Some(legacy) = legacy_state_dir(Path::new(&order.workspace.root)) else {
         return;

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod applying;
 #[cfg(test)]
+mod backups;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod desk;
@@ -18,6 +20,8 @@ mod faults;
 mod first_run;
 #[cfg(test)]
 mod hosts;
+#[cfg(test)]
+mod housekeeping;
 #[cfg(test)]
 mod import;
 #[cfg(test)]
@@ -56,6 +60,8 @@ mod signals;
 mod stages;
 #[cfg(test)]
 mod store_edits;
+#[cfg(test)]
+mod telemetry;
 #[cfg(test)]
 mod translate;
 #[cfg(test)]

@@ -75,6 +75,10 @@ fn desk() -> Desk {
     desk.write("a.txt", "old a\n");
     run();
     assert_eq!(desk.abp(&["discard", "last"]).status, 0);
+    desk.write("gc.toml", "[retention]\nevents_days = 1\n");
+    let mut gc = desk.command(&["gc", "--config", "gc.toml"]);
+    let gc = gc.env("ABP_TEST_GC_DAYS_LATER", "2").output().unwrap();
+    assert!(gc.status.success());
     run();
     let other = Desk::new();
     let vendor = Served::start(&other, &[]);

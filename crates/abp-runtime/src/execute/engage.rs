@@ -73,6 +73,7 @@ impl Supervisor {
             source: stage.source(),
             budget: self.accepted.meter.budget(),
             session: self.accepted.options.session.clone(),
+            traceparent: self.accepted.trace().map(|trace| trace.to_string()),
         };
         let opened = tokio::select! {
             biased;

@@ -15,13 +15,13 @@ const BUFFER: usize = 16 * 1024;
 
 /// Where to ask, and what.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) address: SocketAddr,
-    pub(super) request: Bytes,
+pub(in crate::bench) struct Target {
+    pub(in crate::bench) address: SocketAddr,
+    pub(in crate::bench) request: Bytes,
 }
 
 impl Target {
-    pub(super) async fn connect(&self) -> Result<Connection> {
+    pub(in crate::bench) async fn connect(&self) -> Result<Connection> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         Ok(Connection {
@@ -34,7 +34,7 @@ impl Target {
 
 /// A connection that is kept between requests.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in crate::bench) struct Connection {
     stream: TcpStream,
     decoder: Decoder,
     buffer: Vec<u8>,
@@ -42,7 +42,11 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Asks, and hands over the body as it comes; the status of the answer.
-    pub(super) async fn ask(&mut self, request: &[u8], mut body: impl FnMut(&[u8])) -> Result<u16> {
+    pub(in crate::bench) async fn ask(
+        &mut self,
+        request: &[u8],
+        mut body: impl FnMut(&[u8]),
+    ) -> Result<u16> {
         self.stream.write_all(request).await?;
         loop {
             self.buffer.clear();
@@ -55,7 +59,7 @@ impl Connection {
     }
 
     /// Asks, and fails where the answer is none.
-    pub(super) async fn ask_well(&mut self, request: &[u8]) -> Result<()> {
+    pub(in crate::bench) async fn ask_well(&mut self, request: &[u8]) -> Result<()> {
         let status = self.ask(request, |_| {}).await?;
         ensure!(status == 200, "it answers {status}");
         Ok(())
@@ -63,7 +67,10 @@ impl Connection {
 }
 
 /// Fails where something takes longer than it can.
-pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(in crate::bench) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done,
         Err(_) => anyhow::bail!("nothing more came within {} s", limit.as_secs()),

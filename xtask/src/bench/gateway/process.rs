@@ -9,12 +9,12 @@ use serde_json::{Deserializer, Value};
 
 /// A running process; dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::bench) struct Process {
     child: Child,
 }
 
 impl Process {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(in crate::bench) fn start(command: &mut Command) -> Result<Self> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let program = || format!("cannot start {}", command.get_program().display());
         let child = child.with_context(program)?;
@@ -22,14 +22,14 @@ impl Process {
     }
 
     /// Waits for the first JSON value that it prints.
-    pub(super) fn first_value(&mut self) -> Result<Value> {
+    pub(in crate::bench) fn first_value(&mut self) -> Result<Value> {
         let output = self.child.stdout.as_mut().context("it has no output")?;
         let mut values = Deserializer::from_reader(output).into_iter();
         Ok(values.next().context("it ended before it was ready")??)
     }
 
     /// How much time processors spent on it so far, on all its threads.
-    pub(super) fn cpu(&self) -> Result<Duration> {
+    pub(in crate::bench) fn cpu(&self) -> Result<Duration> {
         let stat = self.proc("stat")?;
         // The second field is the program's name, which may hold anything.
         let (_, fields) = stat.rsplit_once(')').context("no fields")?;
@@ -41,12 +41,12 @@ impl Process {
     }
 
     /// The memory it has now, in kilobytes.
-    pub(super) fn memory_kb(&self) -> Result<u64> {
+    pub(in crate::bench) fn memory_kb(&self) -> Result<u64> {
         self.status("VmRSS:")
     }
 
     /// The most memory it ever had, in kilobytes.
-    pub(super) fn peak_memory_kb(&self) -> Result<u64> {
+    pub(in crate::bench) fn peak_memory_kb(&self) -> Result<u64> {
         self.status("VmHWM:")
     }
 

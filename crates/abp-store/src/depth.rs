@@ -1,0 +1,23 @@
+//! How many runs wait, and for how long.
+
+use abp_core::Timestamp;
+
+use crate::{StoreError, StoreReader};
+
+impl StoreReader {
+    /// How many runs wait to be claimed, and when the oldest of them was accepted.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn queue_depth(&self) -> Result<(u64, Option<Timestamp>), StoreError> {
+        let (depth, oldest): (i64, Option<i64>) =
+            sqlx::query_as("SELECT count(*), min(accepted_at) FROM runs WHERE state = 'queued'")
+                .fetch_one(&self.pool)
+                .await
+                .map_err(|error| self.failed(&error))?;
+        Ok((
+            depth.unsigned_abs(),
+            oldest.map(Timestamp::from_unix_millis),
+        ))
+    }
+}

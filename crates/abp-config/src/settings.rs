@@ -185,6 +185,23 @@ const SETTINGS: &[Setting] = &[
     setting(&["server", "max_blob_mb"], between(1, 4_096)),
     setting(&["server", "max_uploads_mb"], between(1, 1_048_576)),
     setting(&["server", "keep_days"], between(1, 3_650)),
+    setting(&["control", "max_running"], between(1, 100_000)),
+    setting(
+        &["control", "max_running_per_principal"],
+        between(1, 100_000),
+    ),
+    setting(&["control", "max_parked"], between(1, 100_000)),
+    setting(&["control", "max_queued"], between(1, 10_000_000)),
+    setting(
+        &["control", "max_queued_per_principal"],
+        between(1, 10_000_000),
+    ),
+    setting(&["control", "max_stored_mb"], between(1, 1_048_576)),
+    setting(
+        &["control", "max_stored_mb_per_principal"],
+        between(1, 1_048_576),
+    ),
+    setting(&["control", "assist_reattach_secs"], between(0, 86_400)),
     setting(&["upstreams", ANY, "dialect"], Kind::Choice(DIALECTS)),
     setting(&["upstreams", ANY, "base_url"], Kind::Url),
     setting(&["upstreams", ANY, "api_key_env"], Kind::Variable),

@@ -12,14 +12,14 @@ use abp_gateway_http::HttpReply;
 use abp_runtime::{Approvals, Approver};
 use abp_store::KeyScope;
 use http::header::LOCATION;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::api::{SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun, WorkspaceSource};
 use crate::blobs::blocking;
-use crate::call::{Call, json_reply, read_json};
+use crate::call::{Call, header, json_reply, read_json};
 use crate::manifest::hex;
 use crate::table::{RequestDoc, RouteRow, schema_of};
 
@@ -29,8 +29,6 @@ const MAX_DURATION: Duration = Duration::from_hours(24);
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The longest an idempotency key may be.
 const MAX_KEY: usize = 255;
-/// The ending of the empty directory beside that of the stages, for runs that bring no files.
-const EMPTY: &str = "empty";
 
 pub(crate) fn rows() -> Vec<RouteRow> {
     vec![
@@ -56,7 +54,7 @@ pub(crate) fn rows() -> Vec<RouteRow> {
 async fn submit(call: Call) -> Result<HttpReply, Refusal> {
     let query: SubmitQuery = call.query()?;
     let request = read_request(&call.body)?;
-    let key = idempotency_key(&call)?;
+    let key = idempotency_key(&call.headers)?;
     check_rights(&call, &request.order)?;
     let workspace = workspace(&call, &request, key.as_deref()).await?;
     let order = OrderDraft::of(request.order)
@@ -109,12 +107,16 @@ fn read_request(body: &[u8]) -> Result<SubmitRequest, Refusal> {
     })
 }
 
-fn idempotency_key(call: &Call) -> Result<Option<String>, Refusal> {
+/// The key that names a request, where it has one.
+///
+/// # Errors
+/// Refuses one that is empty, too long or not plain text.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let wrong = |problem: &str| {
         let message = format!("the Idempotency-Key {problem}");
         Refusal::new(ErrorCode::ValidationFailed, message).at("Idempotency-Key")
     };
-    let Some(key) = call.header("idempotency-key")? else {
+    let Some(key) = header(headers, "idempotency-key")? else {
         return Ok(None);
     };
     if key.is_empty() || key.len() > MAX_KEY {
@@ -201,7 +203,7 @@ async fn workspace(
             Err(Refusal::new(ErrorCode::ValidationFailed, message).at("/order/workspace/root"))
         }
         Some(WorkspaceSource::Uploaded(id)) => uploaded(call, id, spec, key).await,
-        None if is_default => empty(call, spec).await,
+        None if is_default => Ok(call.face.plane().empty_workspace(spec).await?),
         None => {
             let root = below_roots(&call.face.config().server.roots, &spec.root)?;
             Ok(WorkspaceSpec { root, ..spec })
@@ -246,25 +248,6 @@ async fn uploaded(
     });
     let root = path_text(&tree.await?)?;
     Ok(WorkspaceSpec { root, ..spec })
-}
-
-/// A directory of our own. Whatever may be found in it is left out.
-async fn empty(call: &Call, spec: WorkspaceSpec) -> Result<WorkspaceSpec, Refusal> {
-    let root = call.face.config().stages_dir.with_extension(EMPTY);
-    let made = root.clone();
-    blocking(move || {
-        std::fs::create_dir_all(&made).map_err(|error| {
-            let message = "there is no room for a workspace";
-            AbpError::new(ErrorCode::WorkspaceInitFailed, message).with_source(error)
-        })
-    })
-    .await?;
-    Ok(WorkspaceSpec {
-        root: path_text(&root)?,
-        exclude: vec!["**".to_owned()],
-        mode: WorkspaceMode::Staged,
-        ..spec
-    })
 }
 
 /// The canonical form of a directory below one of the roots. What lies elsewhere is as unknown as nothing.

@@ -10,7 +10,6 @@
 mod agents;
 mod approvals;
 mod backends;
-mod clock;
 mod content;
 mod decide;
 mod find;
@@ -31,6 +30,7 @@ mod session;
 mod submission;
 mod upstreams;
 mod worker;
+mod workspace;
 
 pub use abp_runtime::{EventStream, FollowedEvent};
 pub use abp_store::lifecycle;

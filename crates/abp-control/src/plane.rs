@@ -12,7 +12,7 @@ use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
 use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
 use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
-use abp_store::{Acceptance, KeyScope, NewRun, Queueing, RunState, Store};
+use abp_store::{Acceptance, NewRun, QueueLimits, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
 use uuid::Uuid;
@@ -23,15 +23,11 @@ use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
 use crate::submission::StoredSubmission;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
-use crate::worker::{QUEUE_LIMITS, WorkerSignals};
+use crate::worker::WorkerSignals;
 use crate::{Principal, Submission, Submitted};
 
 /// The backend of a run for which none was chosen.
 const DEFAULT_BACKEND: &str = "mock";
-/// How many runs go on at once; each may be several processes.
-const MAX_RUNNING: usize = 32;
-/// How many runs may wait for a person besides those that go on; each may be several processes.
-const MAX_PARKED: usize = 64;
 /// How often a run that can be resumed is begun.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -83,8 +79,8 @@ impl ControlPlane {
             state_dir: config.state_dir.clone(),
             stages_dir: config.stages_dir.clone(),
             emulation: config.emulation_config(),
-            max_running: MAX_RUNNING,
-            max_parked: MAX_PARKED,
+            max_running: config.control.max_running as usize,
+            max_parked: config.control.max_parked as usize,
         };
         let runtime = Runtime::new(registry, options)
             .with_mcp(run_servers(&config))
@@ -214,7 +210,7 @@ impl ControlPlane {
         principal: &Principal,
         mut submission: Submission,
     ) -> Result<Submitted, AbpError> {
-        principal.require(KeyScope::RunsWrite)?;
+        principal.require(submission.scope)?;
         let root = &mut submission.order.workspace.root;
         // Another process has another working directory.
         if let Ok(absolute) = std::path::absolute(&*root) {
@@ -238,7 +234,7 @@ impl ControlPlane {
             submission: stored.to_bytes()?,
             max_attempts: self.max_attempts(&run.backend),
             notify,
-            limits: QUEUE_LIMITS,
+            limits: self.queue_limits(),
         };
         let (store, run_id) = (self.store().await?, run.run_id);
         let accepted = store.submit(run, queueing).await?;
@@ -299,6 +295,15 @@ impl ControlPlane {
         }
     }
 
+    /// How many runs may wait.
+    fn queue_limits(&self) -> QueueLimits {
+        let control = &self.config().control;
+        QueueLimits {
+            total: Some(control.max_queued),
+            per_principal: Some(control.max_queued_per_principal),
+        }
+    }
+
     pub(crate) fn signals(&self) -> &WorkerSignals {
         &self.shared.signals
     }
@@ -326,6 +331,8 @@ impl ControlPlane {
             idempotency_key: _,
             session,
             notify: _,
+            scope: _,
+            discards_changes: _,
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);

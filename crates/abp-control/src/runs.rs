@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use abp_core::Receipt;
+use abp_core::{CancelReason, Receipt};
 use abp_error::{AbpError, ErrorCode};
+use abp_gateway::current_time;
 use abp_runtime::EventStream;
 use abp_store::{
     CancelDecision, CancelRecord, ClaimRequest, KeyScope, RunFilter, RunRecord, RunState,
@@ -11,7 +12,6 @@ use abp_store::{
 };
 use uuid::Uuid;
 
-use crate::clock::now;
 use crate::{ControlPlane, Principal};
 
 /// How long ending a queued run may take.
@@ -105,9 +105,37 @@ impl ControlPlane {
     ) -> Result<CancelOutcome, AbpError> {
         principal.require(KeyScope::RunsWrite)?;
         self.run(principal, run_id).await?;
+        self.request_cancel(principal, run_id, request).await
+    }
+
+    /// Cancels a run whose client left and did not come back: it was asked for that client alone.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn cancel_abandoned(
+        &self,
+        principal: &Principal,
+        run_id: Uuid,
+    ) -> Result<(), AbpError> {
+        if self.runtime().cancel(run_id, CancelReason::Disconnect) {
+            return Ok(());
+        }
+        let request = CancelRequest {
+            reason: Some("its client left".to_owned()),
+        };
+        self.request_cancel(principal, run_id, request).await?;
+        Ok(())
+    }
+
+    async fn request_cancel(
+        &self,
+        principal: &Principal,
+        run_id: Uuid,
+        request: CancelRequest,
+    ) -> Result<CancelOutcome, AbpError> {
         let store = self.store().await?;
         let record = CancelRecord {
-            at: now(),
+            at: current_time(),
             by: principal.name().to_owned(),
             via: principal.way().to_owned(),
             reason: request.reason,

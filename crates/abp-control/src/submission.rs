@@ -6,7 +6,7 @@ use abp_backend_core::AgentSession;
 use abp_core::{CapabilityOrigins, PriceTable, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::{Approvals, Approver};
-use abp_store::RunState;
+use abp_store::{KeyScope, RunState};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -32,6 +32,10 @@ pub struct Submission {
     pub session: Option<AgentSession>,
     /// The webhooks that are told of the run's approvals and of its end, by their configured names.
     pub notify: Vec<String>,
+    /// The scope that its principal needs: `runs:write`, or that of the face it comes through.
+    pub scope: KeyScope,
+    /// Whether the changes of the run are thrown away when it ends: nothing but its words was asked for.
+    pub discards_changes: bool,
 }
 
 impl Submission {
@@ -48,6 +52,8 @@ impl Submission {
             idempotency_key: None,
             session: None,
             notify: Vec::new(),
+            scope: KeyScope::RunsWrite,
+            discards_changes: false,
         }
     }
 }
@@ -76,6 +82,8 @@ pub(crate) struct StoredSubmission {
     pub(crate) prices: Option<PriceTable>,
     #[serde(default)]
     session: Option<AgentSession>,
+    #[serde(default)]
+    pub(crate) discards_changes: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +111,7 @@ impl StoredSubmission {
             client_origins: submission.client_origins,
             prices: submission.prices.clone(),
             session: submission.session.clone(),
+            discards_changes: submission.discards_changes,
         }
     }
 
@@ -134,6 +143,7 @@ impl StoredSubmission {
             client_origins: self.client_origins,
             prices: self.prices,
             session: self.session,
+            discards_changes: self.discards_changes,
             ..Submission::new(self.order)
         })
     }

@@ -60,7 +60,7 @@ async fn serve(
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let shutdown = stop_signal()?;
     daemon.start().await?;
-    let workers = plane.start_workers(WorkerLimits::default()).await?;
+    let workers = plane.start_workers(WorkerLimits::of(config)).await?;
     let started = Started {
         address,
         secure,

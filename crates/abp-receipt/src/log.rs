@@ -112,6 +112,13 @@ pub enum EntryKind {
         /// The hash of the [decision's document](crate::ChangeDecision::to_document).
         decision_sha256: Hash,
     },
+    /// The stored events of a run that ended were removed. Its receipt stays, with their digest.
+    EventsErased {
+        /// The run.
+        run_id: Uuid,
+        /// How many events there were.
+        events: u64,
+    },
     /// Records of exchanges were sealed together. They are too many for an entry each.
     ExchangesSealed {
         /// How many.
@@ -224,7 +231,8 @@ impl LogEntry {
         match &self.kind {
             EntryKind::RunStarted { run_id, .. }
             | EntryKind::RunEnded { run_id, .. }
-            | EntryKind::Decision { run_id, .. } => Some(*run_id),
+            | EntryKind::Decision { run_id, .. }
+            | EntryKind::EventsErased { run_id, .. } => Some(*run_id),
             EntryKind::ExchangesSealed { .. } | EntryKind::KeyRotated { .. } => None,
         }
     }

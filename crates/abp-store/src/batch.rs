@@ -4,6 +4,7 @@
 //! a statement that fails ends it for all.
 
 mod change_set;
+mod erase;
 mod queue;
 
 use std::collections::{BTreeSet, HashMap};
@@ -240,6 +241,7 @@ impl<'a> Batch<'a> {
             Command::Reasoning(change) => change.apply(self.writing(), by).await?,
             Command::Exchanges(change) => self.change_exchanges(change).await?,
             Command::ChangeSets(change) => self.change_set(change).await?,
+            Command::Erase(change) => self.erase(*change).await?,
             // Taken together by the caller.
             Command::Events(_) => Done::Written,
         };

@@ -13,6 +13,7 @@ use crate::api_key::KeyChange;
 use crate::approval::{ApprovalChange, ApprovalRecord};
 use crate::budget::{BudgetChange, Reserved};
 use crate::change_set::{ChangeSetChange, DecisionRecord};
+use crate::erase::EraseChange;
 use crate::exchange::ExchangeChange;
 use crate::outbox::{OutboxChange, OutboxMessage};
 use crate::queue::{CancelDecision, Lease, QueueChange, SealedClaim, TakenOver, WaitingRun};
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Reasoning(ReasoningChange),
     Exchanges(ExchangeChange),
     ChangeSets(ChangeSetChange),
+    Erase(EraseChange),
 }
 
 /// Events of a run that follow each other.
@@ -134,6 +136,7 @@ impl Command {
             | Self::Probe
             | Self::Sweep
             | Self::Budget(_)
+            | Self::Erase(_)
             | Self::Exchanges(_) => 0,
         })
     }
@@ -147,6 +150,7 @@ impl Command {
             Self::Queue(change) => change.run_id(),
             Self::Approvals(change) => change.run_id(),
             Self::ChangeSets(change) => change.run_id(),
+            Self::Erase(change) => Some(change.run_id()),
             Self::Rotate
             | Self::Probe
             | Self::Sweep

@@ -137,6 +137,9 @@ pub enum StoreError {
     /// The run has its receipt already.
     #[error("run {0} has its receipt already")]
     RunOver(Uuid),
+    /// The events of the run may not be removed.
+    #[error("the events of run {0} stay: it has not ended, or its changes are undecided")]
+    NotErasable(Uuid),
     /// As many runs wait as may.
     #[error("there are {limit} {what}, which is the limit; try again when some have begun")]
     QueueFull {
@@ -315,6 +318,7 @@ impl StoreError {
             | Self::DuplicateReservation(_)
             | Self::UnknownRun(_)
             | Self::RunOver(_)
+            | Self::NotErasable(_)
             | Self::NotAHash { .. }
             | Self::TooLarge { .. } => ErrorCode::ValidationFailed,
             Self::Io { .. }

@@ -84,6 +84,7 @@ mod budget;
 mod change_set;
 mod changes;
 mod command;
+mod erase;
 mod error;
 mod exchange;
 mod export;
@@ -126,6 +127,7 @@ pub use change_set::{
     OpenApplication,
 };
 pub use changes::StoreChanges;
+pub use erase::{ErasableRun, ErasureRecord, UndecidedRun};
 pub use error::StoreError;
 pub use exchange::{
     ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,

@@ -77,6 +77,8 @@ pub struct StoreCoverage {
     /// Receipts without a digest of the events, or that say that events did not reach the store: the
     /// events of their runs are not covered.
     pub undigested_traces: u64,
+    /// Runs whose events were removed by an entry of the log: only the receipt says what happened.
+    pub erased_traces: u64,
 }
 
 impl StoreReport {

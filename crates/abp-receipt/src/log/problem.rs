@@ -146,6 +146,14 @@ pub enum LogProblem {
         /// The decision.
         index: u64,
     },
+    /// The events of a run were removed that had not ended before.
+    #[error("entry {index} removes the events of run {run_id}, which has no end before it")]
+    StrayErasure {
+        /// The run.
+        run_id: Uuid,
+        /// The removal.
+        index: u64,
+    },
     /// An entry or a checkpoint is of another log.
     #[error("{place} is of the log {origin:?}")]
     WrongOrigin {
@@ -188,7 +196,8 @@ impl LogProblem {
             | Self::DuplicateStart { .. }
             | Self::DuplicateEnd { .. }
             | Self::MissingReceipt { .. }
-            | Self::StrayDecision { .. } => Promise::Completeness,
+            | Self::StrayDecision { .. }
+            | Self::StrayErasure { .. } => Promise::Completeness,
         }
     }
 

@@ -251,6 +251,8 @@ impl<'a> Verifier<'a> {
             }
             // The store that keeps the document compares it with the hash.
             EntryKind::Decision { run_id, .. } => self.decide(index, *run_id),
+            // The store that kept the events knows whether they are gone.
+            EntryKind::EventsErased { run_id, .. } => self.erase(index, *run_id),
             // The store that keeps the records compares them with the root.
             EntryKind::ExchangesSealed { .. } => {}
             EntryKind::KeyRotated { .. } => {
@@ -302,6 +304,14 @@ impl<'a> Verifier<'a> {
         {
             self.problems
                 .add(LogProblem::StrayDecision { run_id, index });
+        }
+    }
+
+    fn erase(&mut self, index: u64, run_id: Uuid) {
+        let run = self.runs.get(&run_id);
+        if run.is_none_or(|run| run.ended.is_none()) {
+            self.problems
+                .add(LogProblem::StrayErasure { run_id, index });
         }
     }
 

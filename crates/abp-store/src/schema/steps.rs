@@ -247,4 +247,13 @@ pub(super) const STEPS: &[&str] = &[
     CREATE INDEX outbox_by_due ON outbox (due_at, id);
     ALTER TABLE api_keys ADD COLUMN scopes TEXT NOT NULL DEFAULT '[\"models\",\"assist\"]';
 ",
+    // Rows of events are deleted many transactions after the entry that says so.
+    "
+    CREATE TABLE erasures (
+        run INTEGER PRIMARY KEY REFERENCES runs (id),
+        log_seq INTEGER NOT NULL UNIQUE REFERENCES log (seq),
+        is_done INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX open_erasures ON erasures (run) WHERE is_done = 0;
+",
 ];

@@ -248,6 +248,7 @@ async fn f9_a_store_of_the_third_version_is_taken_over() {
         runs: 3,
         unbound_runs: 3,
         undigested_traces: 0,
+        erased_traces: 0,
     };
     assert_eq!((report.coverage, report.log.size), (coverage, 7));
     let runs = store.runs(&RunFilter::default(), 10).await.expect("a page");

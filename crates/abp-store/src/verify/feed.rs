@@ -19,6 +19,8 @@ const EVENTS: u32 = 1_000;
 /// A piece on its way to the verifier. The events of a run follow the entry of its end.
 pub(super) enum Fed {
     Entry(Box<LogRow>),
+    /// The events of the run that the last entry ends were erased.
+    Erasure(ErasureRow),
     Events(Vec<EventRecord>),
     /// The rest of the events cannot be read.
     EventsUnreadable(String),
@@ -33,6 +35,14 @@ pub(super) struct LogRow {
     pub(super) started: Joined<StartedRow>,
     pub(super) decision: Joined<DecisionRow>,
     pub(super) segment: Joined<SegmentRow>,
+}
+
+/// The removal of a run's events, as it is stored.
+pub(super) struct ErasureRow {
+    /// The entry of the log that it names.
+    pub(super) entry: Vec<u8>,
+    /// Whether every event is gone.
+    pub(super) is_done: bool,
 }
 
 /// A row that belongs to an entry.
@@ -168,6 +178,11 @@ impl StoreReader {
             return false;
         }
         let Some(run) = run else { return true };
+        if let Some(erasure) = self.erasure_of(run).await
+            && verifier.send(erasure).await.is_err()
+        {
+            return false;
+        }
         let mut next = 0;
         loop {
             let fed = match self.events_of(run, next).await {
@@ -184,6 +199,25 @@ impl StoreReader {
             }
             if is_last {
                 return true;
+            }
+        }
+    }
+
+    /// The removal of a run's events, where there was one.
+    async fn erasure_of(&self, run: i64) -> Option<Fed> {
+        let found: Result<Option<(Vec<u8>, bool)>, sqlx::Error> = sqlx::query_as(
+            "SELECT CAST(entry AS BLOB), is_done FROM erasures
+            JOIN log ON log.seq = erasures.log_seq WHERE run = ?",
+        )
+        .bind(run)
+        .fetch_optional(&self.pool)
+        .await;
+        match found {
+            Ok(found) => found.map(|(entry, is_done)| Fed::Erasure(ErasureRow { entry, is_done })),
+            // The events are then compared as if they were all there.
+            Err(error) => {
+                tracing::warn!(target: "abp.store", %error, run, "unreadable");
+                None
             }
         }
     }

@@ -8,7 +8,9 @@ use abp_receipt::{
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::feed::{ChangeSetRow, DecisionRow, Fed, Joined, LogRow, ReceiptRow, StartedRow};
+use super::feed::{
+    ChangeSetRow, DecisionRow, ErasureRow, Fed, Joined, LogRow, ReceiptRow, StartedRow,
+};
 use super::{Findings, RunPart, StoreProblem};
 use crate::ChangeSetState;
 use crate::bound_row::BoundRow;
@@ -232,9 +234,12 @@ impl Judge {
             Ok(verifier) => verifier,
             Err(problem) => return self.changed(run_id, RunPart::Events, problem),
         };
+        let (mut erasure, mut has_events) = (None, false);
         while let Some(fed) = fed.blocking_recv() {
             match fed {
+                Fed::Erasure(row) => erasure = Some(row),
                 Fed::Events(page) => {
+                    has_events = true;
                     for event in page {
                         verifier.push(event.seq, &event.json);
                     }
@@ -244,6 +249,13 @@ impl Judge {
                 }
                 Fed::EventsEnd | Fed::Entry(_) => break,
             }
+        }
+        if let Some(erasure) = erasure {
+            match erasure_problem(run_id, &erasure, has_events) {
+                None => self.findings.coverage.erased_traces += 1,
+                Some(problem) => self.changed(run_id, RunPart::Events, problem),
+            }
+            return;
         }
         match verifier.finish() {
             TraceCoverage::Covered => {}
@@ -328,6 +340,19 @@ impl Judge {
             let seq = row.seq;
             self.findings.add(StoreProblem::Segment { seq, detail });
         }
+    }
+}
+
+/// What is wrong with the removal of a run's events.
+fn erasure_problem(run_id: Uuid, row: &ErasureRow, has_events: bool) -> Option<&'static str> {
+    let logged = StoredEntry::read(&row.entry, None);
+    let kind = logged.entry().map(|entry| &entry.kind);
+    match kind {
+        Some(EntryKind::EventsErased { run_id: erased, .. }) if *erased == run_id => {
+            let is_back = row.is_done && has_events;
+            is_back.then_some("some are there although the log says that they were removed")
+        }
+        _ => Some("the log has no entry that removes them"),
     }
 }
 

@@ -443,6 +443,7 @@ async fn f9_a_store_of_the_second_version_is_taken_over() {
     store.close().await;
     let back = "DROP TABLE reservations; DROP TABLE budgets; DROP TABLE api_keys;
         DROP TABLE answers; DROP TABLE reasoning; DROP TABLE ledgers;
+        DROP TABLE erasures;
         DROP TABLE exchange_segments; DROP TABLE exchange_writers;
         DROP TABLE decisions; DROP TABLE applications; DROP TABLE change_sets; DROP TABLE run_blobs;
         DROP TABLE submissions; DROP TABLE approvals; DROP TABLE outbox;

@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 #[cfg(test)]
 mod disk;
+mod erasing;
 #[cfg(test)]
 mod exchanges;
 #[cfg(test)]

@@ -417,6 +417,7 @@ async fn coverage_is_told() {
         runs: 2,
         unbound_runs: 0,
         undigested_traces: 1,
+        erased_traces: 0,
     };
     assert_eq!(report.coverage, expected);
 }

@@ -63,6 +63,7 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
         runs,
         unbound_runs,
         undigested_traces,
+        erased_traces,
     } = report.coverage;
     if output.is_json() {
         return output.json(&json!({
@@ -73,6 +74,7 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
                 "runs": runs,
                 "unbound_runs": unbound_runs,
                 "undigested_traces": undigested_traces,
+                "erased_traces": erased_traces,
             },
             "problem_count": report.log.problem_count + report.problem_count,
             "problems": problems,
@@ -95,6 +97,11 @@ fn tell(report: &StoreReport, output: &mut Output) -> Result<(), AbpError> {
     if undigested_traces > 0 {
         output.line(&format!(
             "  not covered: the events of {undigested_traces} runs, whose receipts have no digest of them all"
+        ));
+    }
+    if erased_traces > 0 {
+        output.line(&format!(
+            "  removed: the events of {erased_traces} runs; the log says so, and their receipts are there"
         ));
     }
     for problem in problems {

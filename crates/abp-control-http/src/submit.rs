@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_backend_core::SessionUse;
 use abp_control::{OrderDraft, Submission};
 use abp_core::{ExecutionLane, Receipt, WorkOrder, WorkspaceMode, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
@@ -17,10 +18,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::api::{SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun, WorkspaceSource};
+use crate::api::{
+    SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun, WorkspaceSource,
+};
 use crate::blobs::blocking;
 use crate::call::{Call, header, json_reply, read_json};
 use crate::manifest::hex;
+use crate::query::NoQuery;
 use crate::table::{RequestDoc, RouteRow, schema_of};
 
 /// The longest a run over HTTP may take where nothing is said.
@@ -40,20 +44,87 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "Submits a run. The answer comes when the run is durable, not when it has ended.",
             submit,
         )
-        .takes_query::<SubmitQuery>()
-        .takes_header(
-            "Idempotency-Key",
-            "names the request: sent again it is the same run, with another body it is refused",
+        .submits(),
+        RouteRow::raw(
+            Method::POST,
+            "/runs/{run_id}/fork",
+            KeyScope::RunsWrite,
+            "fork_run",
+            "Submits a run whose agent goes on with a copy of the session that it had in a run that has ended. \
+             Refused where the backend cannot fork sessions.",
+            fork,
         )
-        .takes(RequestDoc::Json(schema_of::<SubmitRequest>))
-        .answers_json::<SubmittedRun>(StatusCode::ACCEPTED, "the run is durable")
-        .answers_json::<SubmittedRun>(StatusCode::OK, "the run has ended"),
+        .submits(),
+        RouteRow::raw(
+            Method::POST,
+            "/runs/{run_id}/steer",
+            KeyScope::RunsWrite,
+            "steer_run",
+            "Sends a message to the agent of a run that goes on. Refused where the backend takes none, which \
+             is every backend now.",
+            steer,
+        )
+        .takes(RequestDoc::Json(schema_of::<SteerRequest>))
+        .answers_nothing(StatusCode::NO_CONTENT, "the agent has the message"),
     ]
 }
 
+impl RouteRow {
+    /// The documents of a route that submits a run.
+    fn submits(self) -> Self {
+        self.takes_query::<SubmitQuery>()
+            .takes_header(
+                "Idempotency-Key",
+                "names the request: sent again it is the same run, with another body it is refused",
+            )
+            .takes(RequestDoc::Json(schema_of::<SubmitRequest>))
+            .answers_json::<SubmittedRun>(StatusCode::ACCEPTED, "the run is durable")
+            .answers_json::<SubmittedRun>(StatusCode::OK, "the run has ended")
+    }
+}
+
 async fn submit(call: Call) -> Result<HttpReply, Refusal> {
-    let query: SubmitQuery = call.query()?;
     let request = read_request(&call.body)?;
+    let session = request
+        .continue_from
+        .map(|run_id| (run_id, SessionUse::Continue));
+    accept(call, request, session).await
+}
+
+async fn fork(call: Call) -> Result<HttpReply, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    let request = read_request(&call.body)?;
+    if request.continue_from.is_some() {
+        let message = "a fork goes on with the run of its path";
+        return Err(Refusal::new(ErrorCode::ValidationFailed, message).at("/continue_from"));
+    }
+    accept(call, request, Some((run.run_id, SessionUse::Fork))).await
+}
+
+/// No backend takes messages while it works, so every message is refused, and the reason names the backend.
+async fn steer(call: Call) -> Result<HttpReply, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    call.query::<NoQuery>()?;
+    call.body::<SteerRequest>()?;
+    let (run_id, backend) = (run.run_id, run.backend);
+    if run.state.is_final() {
+        let message = format!("run {run_id} has ended; submit a run with `continue_from` instead");
+        return Err(Refusal::new(ErrorCode::ValidationFailed, message).at("run_id"));
+    }
+    let message = format!(
+        "the backend {backend} takes no messages while it works; cancel run {run_id}, and submit one with \
+         `continue_from`"
+    );
+    Err(Refusal::new(ErrorCode::CapabilityUnsupported, message).at("run_id"))
+}
+
+/// Submits a run, with the agent's session of an earlier one where that is asked for.
+async fn accept(
+    call: Call,
+    request: SubmitRequest,
+    session: Option<(Uuid, SessionUse)>,
+) -> Result<HttpReply, Refusal> {
+    let query: SubmitQuery = call.query()?;
     let key = idempotency_key(&call.headers)?;
     check_rights(&call, &request.order)?;
     let workspace = workspace(&call, &request, key.as_deref()).await?;
@@ -69,6 +140,14 @@ async fn submit(call: Call) -> Result<HttpReply, Refusal> {
         ..Submission::new(order)
     };
     let plane = call.face.plane();
+    let submission = match session {
+        None => submission,
+        Some((run_id, usage)) => {
+            let principal = call.caller.principal();
+            let continued = plane.with_session(principal, submission, run_id, usage);
+            continued.await?.0
+        }
+    };
     let submitted = plane.submit(call.caller.principal(), submission).await?;
     let run_id = submitted.run_id;
     let receipt = match query.wait.filter(|wait| *wait > 0) {
@@ -103,6 +182,7 @@ fn read_request(body: &[u8]) -> Result<SubmitRequest, Refusal> {
         order,
         backend: None,
         workspace: None,
+        continue_from: None,
         options: SubmitOptions::default(),
     })
 }

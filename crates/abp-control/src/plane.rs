@@ -6,7 +6,7 @@ use abp_agents::{find_preset, presets};
 use abp_backend_core::ModelGateway;
 use abp_backend_mock::MockScript;
 use abp_config::Config;
-use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder};
+use abp_core::{Capability, PolicyProfile, Receipt, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
@@ -21,6 +21,7 @@ use crate::backends::register;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
+use crate::session::can;
 use crate::submission::StoredSubmission;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
 use crate::worker::WorkerSignals;
@@ -281,14 +282,17 @@ impl ControlPlane {
             .await?)
     }
 
-    /// How often a run on a backend may be begun: again only where the backend can take up a session, so
-    /// that it can be told what it did before.
+    /// How often a run on a backend may be begun: again only where the backend goes on with the agent's
+    /// session, in which the agent has what it did before. An agent that says only when it is opened what
+    /// it can do may turn out not to; its run then ends with that reason.
     fn max_attempts(&self, backend: &str) -> u32 {
         let backend = self.registry().get(backend);
-        let manifest = backend.and_then(|backend| backend.descriptor().manifest.as_ref());
-        let resumes = manifest
-            .and_then(|manifest| manifest.get(&Capability::SessionResume))
-            .is_some_and(|level| *level == SupportLevel::Native);
+        let resumes = backend.is_some_and(|backend| {
+            let descriptor = backend.descriptor();
+            let manifest = descriptor.manifest.as_ref();
+            descriptor.takes_sessions
+                && manifest.is_none_or(|manifest| can(manifest, &Capability::SessionResume))
+        });
         match resumes {
             true => MAX_ATTEMPTS,
             false => 1,

@@ -44,6 +44,14 @@ pub struct RunPage {
     pub next: Option<i64>,
 }
 
+impl RunPage {
+    /// The last run of the page, where another page follows.
+    #[must_use]
+    pub fn next_run(&self) -> Option<Uuid> {
+        self.next.and(self.runs.last()).map(|run| run.run_id)
+    }
+}
+
 impl ControlPlane {
     /// A run, as the store knows it.
     ///
@@ -69,9 +77,14 @@ impl ControlPlane {
         if let Some(visible) = principal.visible() {
             filter.principal = Some(visible);
         }
-        let runs = self.store().await?.runs(&filter, limit).await?;
-        // A page may be short because its orders are long; only an empty one is the last.
-        let next = runs.last().map(|run| run.number);
+        let store = self.store().await?;
+        let runs = store.runs(&filter, limit).await?;
+        // A page may be short because its orders are long, so its length does not say whether it is the last.
+        filter.before = runs.last().map(|run| run.number);
+        let next = match filter.before {
+            Some(_) if !store.runs(&filter, 1).await?.is_empty() => filter.before,
+            _ => None,
+        };
         Ok(RunPage { runs, next })
     }
 
@@ -87,7 +100,10 @@ impl ControlPlane {
         run_id: Uuid,
         after: Option<u64>,
     ) -> Result<EventStream, AbpError> {
-        self.run(principal, run_id).await?;
+        let run = self.run(principal, run_id).await?;
+        if run.state.is_final() {
+            self.require_events(run_id).await?;
+        }
         let from = after.map_or(0, |after| after.saturating_add(1));
         Ok(self.runtime().follow(run_id, from).await?)
     }

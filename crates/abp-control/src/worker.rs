@@ -209,6 +209,7 @@ impl ControlPlane {
             }
         };
         let discards_changes = submission.discards_changes;
+        let submission = self.resume(submission, &claimed).await?;
         let (backend, order, options) = match self.prepare(submission) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -243,6 +244,26 @@ impl ControlPlane {
             });
         }
         Ok(())
+    }
+
+    /// Gives another attempt of a run the session that the attempt before had.
+    async fn resume(
+        &self,
+        submission: Submission,
+        claimed: &ClaimedRun,
+    ) -> Result<Submission, AbpError> {
+        if claimed.next_event == 0 {
+            return Ok(submission);
+        }
+        let backend = submission.backend.as_deref().unwrap_or_default();
+        let left = self.session_of_attempts(claimed.lease.run_id, backend);
+        Ok(match left.await? {
+            Some(session) => Submission {
+                session: Some(session),
+                ..submission
+            },
+            None => submission,
+        })
     }
 
     /// Throws the changes of a run away that was asked for its words only; the receipt has them.

@@ -29,12 +29,14 @@ pub(crate) enum EraseChange {
     Begin(Uuid),
     /// Deletes the next of them.
     Go(Uuid),
+    /// Deletes the order and the questions of a run whose events are gone.
+    Order(Uuid),
 }
 
 impl EraseChange {
     pub(crate) fn run_id(self) -> Uuid {
         match self {
-            Self::Begin(run_id) | Self::Go(run_id) => run_id,
+            Self::Begin(run_id) | Self::Go(run_id) | Self::Order(run_id) => run_id,
         }
     }
 }
@@ -90,6 +92,16 @@ impl Store {
     /// Fails where the removal is not logged.
     pub async fn erase_events(&self, run_id: Uuid) -> Result<u64, StoreError> {
         self.ask_count(Command::Erase(EraseChange::Go(run_id)))
+            .await
+    }
+
+    /// Deletes the order of a run and the questions it asked, once its events are gone; `false` where that
+    /// was done before. The receipt, the entries of the log and the hash of the order stay.
+    ///
+    /// # Errors
+    /// Refuses a run whose events are there.
+    pub async fn erase_order(&self, run_id: Uuid) -> Result<bool, StoreError> {
+        self.ask_whether(Command::Erase(EraseChange::Order(run_id)))
             .await
     }
 }

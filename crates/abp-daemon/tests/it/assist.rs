@@ -18,7 +18,7 @@ use crate::limits;
 const CITATIONS: &str = "CITATION_BLOCK";
 
 /// A daemon whose usual backend plays these steps.
-fn stage(steps: &Value) -> (Lab, TempDir) {
+pub(crate) fn stage(steps: &Value) -> (Lab, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("script.json");
     let content = json!({ "name": "story", "steps": steps }).to_string();

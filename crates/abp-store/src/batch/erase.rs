@@ -15,6 +15,7 @@ impl Batch<'_> {
         match change {
             EraseChange::Begin(run_id) => self.begin_erasure(run_id).await,
             EraseChange::Go(run_id) => self.erase_events(run_id).await,
+            EraseChange::Order(run_id) => self.erase_order(run_id).await,
         }
     }
 
@@ -71,5 +72,30 @@ impl Batch<'_> {
         .execute(self.writing())
         .await?;
         Ok(Done::Count(deleted))
+    }
+
+    async fn erase_order(&mut self, run_id: Uuid) -> Result<Done, Blocked> {
+        let Some(run) = self.slot(run_id).map(|slot| slot.id) else {
+            return Err(StoreError::UnknownRun(run_id).into());
+        };
+        let is_erased: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM erasures WHERE run = ? AND is_done = 1)",
+        )
+        .bind(run)
+        .fetch_one(&mut *self.connection)
+        .await?;
+        if !is_erased {
+            return Err(StoreError::NotErasable(run_id).into());
+        }
+        sqlx::query("DELETE FROM approvals WHERE run = ?")
+            .bind(run)
+            .execute(self.writing())
+            .await?;
+        let emptied =
+            sqlx::query("UPDATE runs SET work_order = '' WHERE id = ? AND work_order <> ''")
+                .bind(run)
+                .execute(self.writing())
+                .await?;
+        Ok(Done::Changed(emptied.rows_affected() > 0))
     }
 }

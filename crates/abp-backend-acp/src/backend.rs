@@ -64,6 +64,7 @@ impl AcpBackend {
                 measures_usage: false,
                 priority,
                 is_demonstration: false,
+                takes_sessions: true,
                 model: None,
             },
             spec,

@@ -50,15 +50,17 @@ impl AgentHomes {
     /// Fails where it cannot be made, and where the earlier one is gone or too large.
     pub(crate) fn make(&self, run_id: Uuid, earlier: Option<Uuid>) -> Result<PathBuf, AbpError> {
         let home = self.of_run(run_id);
+        if let Some(earlier) = earlier
+            && !self.of_run(earlier).is_dir()
+        {
+            let message =
+                format!("the agent's directory of run {earlier} is gone; its session cannot go on");
+            return Err(AbpError::new(ErrorCode::ValidationFailed, message));
+        }
         make_private(&home).map_err(|error| failed("make", &error))?;
-        if let Some(earlier) = earlier {
+        // Another attempt of the same run goes on in the directory of the one before.
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != run_id) {
             let source = self.of_run(earlier);
-            if !source.is_dir() {
-                let message = format!(
-                    "the agent's directory of run {earlier} is gone; its session cannot go on"
-                );
-                return Err(AbpError::new(ErrorCode::ValidationFailed, message));
-            }
             let mut copy = Copy {
                 bytes: MAX_COPY,
                 files: MAX_FILES,

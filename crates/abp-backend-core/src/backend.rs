@@ -121,6 +121,8 @@ pub struct BackendDescriptor {
     pub is_demonstration: bool,
     /// The model API behind it; `None` for agents.
     pub model: Option<ModelOffer>,
+    /// Whether it goes on with an earlier session that [`OpenSpec::session`] names, where the agent can.
+    pub takes_sessions: bool,
 }
 
 impl BackendDescriptor {

@@ -96,6 +96,7 @@ impl ModelBackend {
                 measures_usage: true,
                 priority,
                 is_demonstration: known.is_demonstration,
+                takes_sessions: false,
                 model: Some(ModelOffer {
                     dialects: known.dialects.clone(),
                     served: None,

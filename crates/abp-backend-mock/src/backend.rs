@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use abp_backend_core::{
-    Backend, BackendDescriptor, BoxFuture, OpenSpec, RunContext, RunEnd, Session, ToolError,
-    ToolInvocation, ToolOutput,
+    AgentSession, Backend, BackendDescriptor, BoxFuture, OpenSpec, RunContext, RunEnd, Session,
+    ToolError, ToolInvocation, ToolOutput,
 };
 use abp_core::ir::{IrContentBlock, IrConversation, IrRole};
 use abp_core::{
@@ -51,6 +51,7 @@ impl MockBackend {
                 measures_usage: true,
                 priority: script.priority,
                 is_demonstration: script.is_demonstration,
+                takes_sessions: true,
                 model: None,
             },
             steps: script.steps,
@@ -69,7 +70,7 @@ impl Backend for MockBackend {
         &self.descriptor
     }
 
-    fn open(&self, _: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
+    fn open(&self, spec: OpenSpec) -> BoxFuture<'_, Result<Box<dyn Session>, AbpError>> {
         let session = MockSession {
             identity: BackendIdentity {
                 id: self.descriptor.name.clone(),
@@ -78,6 +79,7 @@ impl Backend for MockBackend {
             },
             manifest: self.opened_manifest.clone(),
             steps: self.steps.clone(),
+            earlier: spec.session,
         };
         Box::pin(async move { Ok(Box::new(session) as Box<dyn Session>) })
     }
@@ -94,6 +96,7 @@ struct MockSession {
     identity: BackendIdentity,
     manifest: CapabilityManifest,
     steps: Option<Vec<Step>>,
+    earlier: Option<AgentSession>,
 }
 
 impl Session for MockSession {
@@ -112,7 +115,7 @@ impl Session for MockSession {
     fn run(self: Box<Self>, context: RunContext) -> BoxFuture<'static, RunEnd> {
         Box::pin(async move {
             let played = match &self.steps {
-                Some(steps) => play(&context, steps).await,
+                Some(steps) => play(&context, steps, self.earlier.as_ref()).await,
                 None => demonstrate(&context).await,
             };
             match played {
@@ -137,7 +140,11 @@ impl From<abp_backend_core::EmitError> for Interrupted {
     }
 }
 
-async fn play(context: &RunContext, steps: &[Step]) -> Result<(), Interrupted> {
+async fn play(
+    context: &RunContext,
+    steps: &[Step],
+    earlier: Option<&AgentSession>,
+) -> Result<(), Interrupted> {
     for step in steps {
         match step {
             Step::Say { text } => say(context, text).await?,
@@ -163,6 +170,12 @@ async fn play(context: &RunContext, steps: &[Step]) -> Result<(), Interrupted> {
                         usage: usage.clone(),
                     })
                     .await?;
+            }
+            Step::Session { id } => {
+                let earlier = earlier.map(|earlier| earlier.session_id.clone());
+                let session_id = earlier.unwrap_or_else(|| id.clone());
+                let begun = AgentEventKind::SessionStarted { session_id };
+                context.emit(begun).await?;
             }
             Step::Emit { event } => context.emit(event.clone()).await?,
             Step::Sleep { ms } => {

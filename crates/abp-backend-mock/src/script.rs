@@ -79,6 +79,11 @@ pub enum Step {
         /// The event, without its time.
         event: AgentEventKind,
     },
+    /// Begins a session of the agent's own, or goes on with the earlier one that it is given.
+    Session {
+        /// The id of a new session.
+        id: String,
+    },
     /// Waits.
     Sleep {
         /// How long, in milliseconds.

@@ -54,6 +54,7 @@ impl SidecarBackend {
                 measures_usage: false,
                 priority,
                 is_demonstration: false,
+                takes_sessions: false,
                 model: None,
             },
             spec,

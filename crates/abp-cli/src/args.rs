@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Backends(BackendsArgs),
     /// List runs and show one.
     Runs(RunsArgs),
+    /// List the sessions that agents had in runs, which `abp run --continue` goes on with.
+    Sessions(SessionsArgs),
     /// Show what a run did, and follow one that goes on.
     Logs(LogsArgs),
     /// Cancel a run, whichever process carries it out.
@@ -270,6 +272,14 @@ pub(crate) struct HostArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  abp sessions --limit 100")]
+pub(crate) struct SessionsArgs {
+    /// How many runs are looked at, newest first.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     pub(crate) command: RunsCommand,
@@ -300,6 +310,12 @@ pub(crate) enum RunsCommand {
         /// Print its events instead, however many there are.
         #[arg(long)]
         events: bool,
+    },
+    /// Delete the events, order, changes and files of a run that has ended; its receipt stays.
+    #[command(after_help = "Example:\n  abp runs delete last")]
+    Delete {
+        /// The run: its id, the beginning of it, or `last`.
+        run: String,
     },
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod schema;
 pub(crate) mod serve;
+pub(crate) mod sessions;
 pub(crate) mod shell;
 pub(crate) mod sidecar;
 pub(crate) mod stage;

@@ -56,6 +56,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Agents(args) => cmd::agents::run(&args, global, output),
         Command::Backends(args) => cmd::backends::run(&args, global, output),
         Command::Runs(args) => cmd::runs::run(&args, global, output),
+        Command::Sessions(args) => cmd::sessions::run(&args, global, output),
         Command::Logs(args) => cmd::control::logs(&args, global, output),
         Command::Cancel(args) => cmd::control::cancel(&args, global, output),
         Command::Approvals(args) => cmd::control::approvals(&args, global, output),

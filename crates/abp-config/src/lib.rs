@@ -31,6 +31,7 @@
 
 mod address;
 mod check;
+mod control;
 mod diagnostic;
 mod directories;
 mod document;
@@ -51,6 +52,7 @@ mod upstream;
 mod walk;
 mod webhook;
 
+pub use control::ControlConfig;
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Problem, Severity, render};
 pub use directories::{LEGACY_STATE_DIR, is_legacy_state_dir};
 pub use env_value::EnvValue;

@@ -12,8 +12,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EnvValue, McpConfig, RetentionConfig, SandboxConfig, ServerConfig, TelemetryConfig,
-    UpstreamConfig, WebhookConfig,
+    ControlConfig, EnvValue, McpConfig, RetentionConfig, SandboxConfig, ServerConfig,
+    TelemetryConfig, UpstreamConfig, WebhookConfig,
 };
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
@@ -61,6 +61,8 @@ pub struct Config {
     pub port: u16,
     /// What the server may take. Read by `abp serve`.
     pub server: ServerConfig,
+    /// How much runs may take.
+    pub control: ControlConfig,
     /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
     /// `abp run`.
     pub restrictions: Restrictions,
@@ -108,6 +110,7 @@ impl Default for Config {
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8088,
             server: ServerConfig::default(),
+            control: ControlConfig::default(),
             restrictions: Restrictions::default(),
             sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),

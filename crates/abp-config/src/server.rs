@@ -56,12 +56,6 @@ pub struct ServerConfig {
     /// `abp serve`.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// The most runs that the server carries out at once. Read by `abp serve`.
-    #[schemars(range(min = 1, max = 100_000))]
-    pub max_running: u32,
-    /// The most runs of one key that it carries out at once. Read by `abp serve`.
-    #[schemars(range(min = 1, max = 100_000))]
-    pub max_running_per_key: u32,
     /// Directories whose subdirectories runs over HTTP may work on. Without any, runs bring their files or
     /// have none. Read by `abp serve`.
     pub roots: Vec<PathBuf>,
@@ -92,8 +86,6 @@ impl Default for ServerConfig {
             tls_key: None,
             keepalive_secs: 15,
             drain_timeout_secs: 30,
-            max_running: 32,
-            max_running_per_key: 8,
             max_attempts: 3,
             roots: Vec::new(),
             max_blob_mb: 256,

@@ -27,8 +27,9 @@ pub use log::{
     ReceiptPage, ReceiptsQuery, VerifyReport,
 };
 pub use runs::{
-    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
-    RunList, RunStateView, RunView, RunsQuery, SubmitOptions, SubmitQuery, SubmitRequest,
-    SubmittedRun, WorkspaceSource,
+    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DeletedRun,
+    DiscardReport, RunList, RunStateView, RunView, RunsQuery, SessionPage, SessionView,
+    SessionsQuery, SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun,
+    WorkspaceSource, run_view, session_view,
 };
 pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};

@@ -61,16 +61,7 @@ impl Call {
 
     /// The text of a header; `None` where it is absent.
     pub(crate) fn header(&self, name: &str) -> Result<Option<&str>, Refusal> {
-        let Some(value) = self.headers.get(name) else {
-            return Ok(None);
-        };
-        match value.to_str() {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => {
-                let message = format!("the header {name} is not plain text");
-                Err(Refusal::new(ErrorCode::ValidationFailed, message).at(name))
-            }
-        }
+        header(&self.headers, name)
     }
 
     /// The place of the caller in a trace; a header that says nothing usable is as good as none.
@@ -85,6 +76,18 @@ impl Call {
         let values: Vec<_> = values.filter_map(|value| value.to_str().ok()).collect();
         values.join(",")
     }
+}
+
+/// The text of a header; `None` where it is absent.
+pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refusal> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = value.to_str().map_err(|_| {
+        let message = format!("the header {name} is not plain text");
+        Refusal::new(ErrorCode::ValidationFailed, message).at(name)
+    })?;
+    Ok(Some(text))
 }
 
 /// The refusal for a run that does not exist, or that belongs to another principal.

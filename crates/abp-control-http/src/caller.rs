@@ -16,10 +16,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(key: Arc<abp_gateway::Principal>) -> Self {
-        let principal = match key.is_operator {
-            true => Principal::operator(),
-            false => Principal::key(&key.id, &key.name, key.scopes().iter().copied()),
-        };
+        let principal = Principal::of_caller(&key);
         Self { key, principal }
     }
 

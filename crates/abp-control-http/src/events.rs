@@ -92,6 +92,9 @@ async fn page(
     // Asked before the events are read: what is not there then can only come of a run that goes on.
     let run = call.face.run_of(&call.caller, run_id).await?;
     let from = after.map_or(0, |after| after.saturating_add(1));
+    if run.state.is_final() {
+        call.face.plane().require_events(run_id).await?;
+    }
     let records = store.events(run_id, from, limit).await?;
     let is_short = records.len() < limit as usize;
     let next = records.last().map(|record| record.seq).or(after);

@@ -34,3 +34,4 @@ mod webhooks;
 mod ws;
 
 pub use face::{ControlFace, openapi_document};
+pub use submit::idempotency_key;

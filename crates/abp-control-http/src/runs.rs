@@ -9,15 +9,14 @@ use abp_error::ErrorCode;
 use abp_gateway::Refusal;
 use abp_gateway_http::HttpReply;
 use abp_runtime::{ApplyRequest, Decider, HostFiles};
-use abp_store::{KeyScope, RunFilter, RunRecord};
+use abp_store::{KeyScope, RunFilter};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::api::{
-    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
-    RunList, RunView, RunsQuery,
+    ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DeletedRun,
+    DiscardReport, RunList, RunView, RunsQuery, SessionPage, SessionsQuery, run_view, session_view,
 };
 use crate::call::{Call, json_reply, media};
 use crate::caller::Caller;
@@ -43,6 +42,21 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "get_run",
             "Returns a run and its state.",
             get,
+        ),
+        RouteRow::get(
+            "/sessions",
+            KeyScope::RunsRead,
+            "list_sessions",
+            "Lists the sessions that agents had in runs, newest first.",
+            sessions,
+        ),
+        RouteRow::delete(
+            "/runs/{run_id}",
+            KeyScope::RunsWrite,
+            "delete_run",
+            "Deletes the events, order, changes and files of a run that has ended. Its receipt and its \
+             entries of the log stay.",
+            delete,
         ),
         RouteRow::post(
             "/runs/{run_id}/cancel",
@@ -81,24 +95,6 @@ pub(crate) fn rows() -> Vec<RouteRow> {
     ]
 }
 
-/// A run as the interface shows it.
-pub(crate) fn view(run: &RunRecord) -> RunView {
-    let order: Option<Value> = serde_json::from_str(&run.order_json).ok();
-    let task = order.as_ref().and_then(|order| order.get("task")?.as_str());
-    RunView {
-        run_id: run.run_id,
-        state: run.state.into(),
-        backend: run.backend.clone(),
-        backend_asked: run.backend_asked.clone(),
-        task: task.unwrap_or_default().to_owned(),
-        principal: run.principal.clone(),
-        accepted_at: run.accepted_at,
-        ended_at: run.ended_at,
-        attempt: run.attempt,
-        is_cancelling: run.cancel.is_some() && !run.state.is_final(),
-    }
-}
-
 async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
     let caller = &call.caller;
     if let Some(asked) = &query.principal
@@ -107,15 +103,7 @@ async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
         let message = "runs of other principals need the scope admin";
         return Err(Refusal::new(ErrorCode::PolicyDenied, message).at("principal"));
     }
-    // A cursor is the last run of a page: one that the caller cannot see is none of its cursors.
-    let before = match &query.cursor {
-        None => None,
-        Some(text) => {
-            let id: Uuid = text.parse().map_err(|_| wrong_cursor())?;
-            let run = call.face.run_of(caller, id).await;
-            Some(run.map_err(|_| wrong_cursor())?.number)
-        }
-    };
+    let before = before(&call, query.cursor.as_deref()).await?;
     let filter = RunFilter {
         ended: query.ended,
         backend: query.backend,
@@ -127,19 +115,51 @@ async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
     let limit = query.limit.unwrap_or(PAGE);
     let page = call.face.plane().runs(caller.principal(), &filter, limit);
     let page = page.await?;
-    let next = page
-        .next
-        .and(page.runs.last())
-        .map(|run| run.run_id.to_string());
+    let next = page.next_run().map(|run_id| run_id.to_string());
     Ok(RunList {
-        runs: page.runs.iter().map(view).collect(),
+        runs: page.runs.iter().map(run_view).collect(),
         next,
+    })
+}
+
+/// The place of a cursor: the last run of a page. One that the caller cannot see is none of its cursors.
+async fn before(call: &Call, cursor: Option<&str>) -> Result<Option<i64>, Refusal> {
+    let Some(text) = cursor else {
+        return Ok(None);
+    };
+    let id: Uuid = text.parse().map_err(|_| wrong_cursor())?;
+    let run = call.face.run_of(&call.caller, id).await;
+    Ok(Some(run.map_err(|_| wrong_cursor())?.number))
+}
+
+async fn sessions(call: Call, query: SessionsQuery) -> Result<SessionPage, Refusal> {
+    let filter = RunFilter {
+        before: before(&call, query.cursor.as_deref()).await?,
+        ..RunFilter::default()
+    };
+    let limit = query.limit.unwrap_or(PAGE);
+    let plane = call.face.plane();
+    let page = plane.sessions(call.caller.principal(), &filter, limit);
+    let page = page.await?;
+    Ok(SessionPage {
+        sessions: page.sessions.iter().map(session_view).collect(),
+        next: page.next.map(|run_id| run_id.to_string()),
     })
 }
 
 async fn get(call: Call, _: NoQuery) -> Result<RunView, Refusal> {
     let run = call.face.run_of(&call.caller, call.run_id()?).await?;
-    Ok(view(&run))
+    Ok(run_view(&run))
+}
+
+async fn delete(call: Call, _: NoQuery) -> Result<DeletedRun, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    let deleted = call.face.plane();
+    let deleted = deleted.delete_run(call.caller.principal(), run.run_id);
+    Ok(DeletedRun {
+        run_id: run.run_id,
+        is_changed: deleted.await?,
+    })
 }
 
 async fn cancel(call: Call, request: CancelRequestBody) -> Result<RunView, Refusal> {
@@ -155,7 +175,7 @@ async fn cancel(call: Call, request: CancelRequestBody) -> Result<RunView, Refus
     let (CancelOutcome::Requested(run)
     | CancelOutcome::AlreadyRequested(run)
     | CancelOutcome::AlreadyEnded(run)) = outcome;
-    Ok(view(&run))
+    Ok(run_view(&run))
 }
 
 async fn diff(call: Call) -> Result<HttpReply, Refusal> {

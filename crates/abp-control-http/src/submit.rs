@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use abp_backend_core::SessionUse;
 use abp_control::{OrderDraft, Submission};
 use abp_core::{ExecutionLane, Receipt, WorkOrder, WorkspaceMode, WorkspaceSpec};
 use abp_error::{AbpError, ErrorCode};
@@ -12,15 +13,18 @@ use abp_gateway_http::HttpReply;
 use abp_runtime::{Approvals, Approver};
 use abp_store::KeyScope;
 use http::header::LOCATION;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::api::{SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun, WorkspaceSource};
+use crate::api::{
+    SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun, WorkspaceSource,
+};
 use crate::blobs::blocking;
-use crate::call::{Call, json_reply, read_json};
+use crate::call::{Call, header, json_reply, read_json};
 use crate::manifest::hex;
+use crate::query::NoQuery;
 use crate::table::{RequestDoc, RouteRow, schema_of};
 
 /// The longest a run over HTTP may take where nothing is said.
@@ -29,8 +33,6 @@ const MAX_DURATION: Duration = Duration::from_hours(24);
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The longest an idempotency key may be.
 const MAX_KEY: usize = 255;
-/// The ending of the empty directory beside that of the stages, for runs that bring no files.
-const EMPTY: &str = "empty";
 
 pub(crate) fn rows() -> Vec<RouteRow> {
     vec![
@@ -42,25 +44,92 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "Submits a run. The answer comes when the run is durable, not when it has ended.",
             submit,
         )
-        .takes_query::<SubmitQuery>()
-        .takes_header(
-            "Idempotency-Key",
-            "names the request: sent again it is the same run, with another body it is refused",
+        .submits(),
+        RouteRow::raw(
+            Method::POST,
+            "/runs/{run_id}/fork",
+            KeyScope::RunsWrite,
+            "fork_run",
+            "Submits a run whose agent goes on with a copy of the session that it had in a run that has ended. \
+             Refused where the backend cannot fork sessions.",
+            fork,
         )
-        .takes_header(
-            "traceparent",
-            "the place of the caller in a trace, which the run's own span is a part of",
+        .submits(),
+        RouteRow::raw(
+            Method::POST,
+            "/runs/{run_id}/steer",
+            KeyScope::RunsWrite,
+            "steer_run",
+            "Sends a message to the agent of a run that goes on. Refused where the backend takes none, which \
+             is every backend now.",
+            steer,
         )
-        .takes(RequestDoc::Json(schema_of::<SubmitRequest>))
-        .answers_json::<SubmittedRun>(StatusCode::ACCEPTED, "the run is durable")
-        .answers_json::<SubmittedRun>(StatusCode::OK, "the run has ended"),
+        .takes(RequestDoc::Json(schema_of::<SteerRequest>))
+        .answers_nothing(StatusCode::NO_CONTENT, "the agent has the message"),
     ]
 }
 
+impl RouteRow {
+    /// The documents of a route that submits a run.
+    fn submits(self) -> Self {
+        self.takes_query::<SubmitQuery>()
+            .takes_header(
+                "Idempotency-Key",
+                "names the request: sent again it is the same run, with another body it is refused",
+            )
+            .takes_header(
+                "traceparent",
+                "the place of the caller in a trace, which the run's own span is a part of",
+            )
+            .takes(RequestDoc::Json(schema_of::<SubmitRequest>))
+            .answers_json::<SubmittedRun>(StatusCode::ACCEPTED, "the run is durable")
+            .answers_json::<SubmittedRun>(StatusCode::OK, "the run has ended")
+    }
+}
+
 async fn submit(call: Call) -> Result<HttpReply, Refusal> {
-    let query: SubmitQuery = call.query()?;
     let request = read_request(&call.body)?;
-    let key = idempotency_key(&call)?;
+    let session = request
+        .continue_from
+        .map(|run_id| (run_id, SessionUse::Continue));
+    accept(call, request, session).await
+}
+
+async fn fork(call: Call) -> Result<HttpReply, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    let request = read_request(&call.body)?;
+    if request.continue_from.is_some() {
+        let message = "a fork goes on with the run of its path";
+        return Err(Refusal::new(ErrorCode::ValidationFailed, message).at("/continue_from"));
+    }
+    accept(call, request, Some((run.run_id, SessionUse::Fork))).await
+}
+
+/// No backend takes messages while it works, so every message is refused, and the reason names the backend.
+async fn steer(call: Call) -> Result<HttpReply, Refusal> {
+    let run = call.face.run_of(&call.caller, call.run_id()?).await?;
+    call.query::<NoQuery>()?;
+    call.body::<SteerRequest>()?;
+    let (run_id, backend) = (run.run_id, run.backend);
+    if run.state.is_final() {
+        let message = format!("run {run_id} has ended; submit a run with `continue_from` instead");
+        return Err(Refusal::new(ErrorCode::ValidationFailed, message).at("run_id"));
+    }
+    let message = format!(
+        "the backend {backend} takes no messages while it works; cancel run {run_id}, and submit one with \
+         `continue_from`"
+    );
+    Err(Refusal::new(ErrorCode::CapabilityUnsupported, message).at("run_id"))
+}
+
+/// Submits a run, with the agent's session of an earlier one where that is asked for.
+async fn accept(
+    call: Call,
+    request: SubmitRequest,
+    session: Option<(Uuid, SessionUse)>,
+) -> Result<HttpReply, Refusal> {
+    let query: SubmitQuery = call.query()?;
+    let key = idempotency_key(&call.headers)?;
     check_rights(&call, &request.order)?;
     let workspace = workspace(&call, &request, key.as_deref()).await?;
     let order = OrderDraft::of(request.order)
@@ -76,6 +145,14 @@ async fn submit(call: Call) -> Result<HttpReply, Refusal> {
         ..Submission::new(order)
     };
     let plane = call.face.plane();
+    let submission = match session {
+        None => submission,
+        Some((run_id, usage)) => {
+            let principal = call.caller.principal();
+            let continued = plane.with_session(principal, submission, run_id, usage);
+            continued.await?.0
+        }
+    };
     let submitted = plane.submit(call.caller.principal(), submission).await?;
     let run_id = submitted.run_id;
     let receipt = match query.wait.filter(|wait| *wait > 0) {
@@ -110,16 +187,21 @@ fn read_request(body: &[u8]) -> Result<SubmitRequest, Refusal> {
         order,
         backend: None,
         workspace: None,
+        continue_from: None,
         options: SubmitOptions::default(),
     })
 }
 
-fn idempotency_key(call: &Call) -> Result<Option<String>, Refusal> {
+/// The key that names a request, where it has one.
+///
+/// # Errors
+/// Refuses one that is empty, too long or not plain text.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let wrong = |problem: &str| {
         let message = format!("the Idempotency-Key {problem}");
         Refusal::new(ErrorCode::ValidationFailed, message).at("Idempotency-Key")
     };
-    let Some(key) = call.header("idempotency-key")? else {
+    let Some(key) = header(headers, "idempotency-key")? else {
         return Ok(None);
     };
     if key.is_empty() || key.len() > MAX_KEY {
@@ -206,7 +288,7 @@ async fn workspace(
             Err(Refusal::new(ErrorCode::ValidationFailed, message).at("/order/workspace/root"))
         }
         Some(WorkspaceSource::Uploaded(id)) => uploaded(call, id, spec, key).await,
-        None if is_default => empty(call, spec).await,
+        None if is_default => Ok(call.face.plane().empty_workspace(spec).await?),
         None => {
             let root = below_roots(&call.face.config().server.roots, &spec.root)?;
             Ok(WorkspaceSpec { root, ..spec })
@@ -251,25 +333,6 @@ async fn uploaded(
     });
     let root = path_text(&tree.await?)?;
     Ok(WorkspaceSpec { root, ..spec })
-}
-
-/// A directory of our own. Whatever may be found in it is left out.
-async fn empty(call: &Call, spec: WorkspaceSpec) -> Result<WorkspaceSpec, Refusal> {
-    let root = call.face.config().stages_dir.with_extension(EMPTY);
-    let made = root.clone();
-    blocking(move || {
-        std::fs::create_dir_all(&made).map_err(|error| {
-            let message = "there is no room for a workspace";
-            AbpError::new(ErrorCode::WorkspaceInitFailed, message).with_source(error)
-        })
-    })
-    .await?;
-    Ok(WorkspaceSpec {
-        root: path_text(&root)?,
-        exclude: vec!["**".to_owned()],
-        mode: WorkspaceMode::Staged,
-        ..spec
-    })
 }
 
 /// The canonical form of a directory below one of the roots. What lies elsewhere is as unknown as nothing.

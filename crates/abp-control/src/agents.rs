@@ -53,6 +53,14 @@ pub(crate) fn agent_names(config: &Config) -> Vec<String> {
     known.map(ToOwned::to_owned).chain(configured).collect()
 }
 
+/// Whether a backend is an agent, which keeps what it knows in a home directory of its own.
+pub(crate) fn is_agent(config: &Config, backend: &str) -> bool {
+    match config.backends.get(backend) {
+        Some(configured) => matches!(configured, BackendConfig::Acp { .. }),
+        None => presets().iter().any(|preset| preset.name == backend),
+    }
+}
+
 /// Adds the installed agents of the table, under their own names, and the configured ones, which win over
 /// others of the same name.
 pub(crate) fn register_agents(

@@ -1,12 +1,12 @@
 //! Approvals: looking at the questions of runs, and answering them.
 
 use abp_error::{AbpError, ErrorCode};
+use abp_gateway::current_time;
 use abp_store::{
     AnswerOutcome, ApprovalAnswer, ApprovalFilter, ApprovalRecord, ApprovalVerdict, KeyScope,
 };
 use uuid::Uuid;
 
-use crate::clock::now;
 use crate::{ControlPlane, Principal};
 
 /// An answer to a question. Who answers is the principal.
@@ -68,7 +68,7 @@ impl ControlPlane {
                 true => ApprovalVerdict::Approved,
                 false => ApprovalVerdict::Denied,
             },
-            at: now(),
+            at: current_time(),
             by: principal.name().to_owned(),
             via: principal.way().to_owned(),
             reason: answer.reason,

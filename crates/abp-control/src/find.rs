@@ -6,6 +6,8 @@ use abp_error::{AbpError, ErrorCode};
 use abp_store::{RunFilter, RunRecord, Store, path_text};
 use uuid::Uuid;
 
+use crate::{ControlPlane, Principal};
+
 /// How many runs are searched for a prefix.
 const SEARCHED: u32 = 10_000;
 
@@ -17,6 +19,8 @@ const SHORT_ID: usize = 13;
 pub enum RunScope {
     /// Runs whose project is this directory or contains it, as stores write paths.
     Directory(String),
+    /// The runs of one principal, of all projects.
+    Principal(String),
     /// The runs of all projects.
     All,
 }
@@ -34,14 +38,42 @@ impl RunScope {
     /// The runs, as a filter of the store.
     #[must_use]
     pub fn filter(&self) -> RunFilter {
-        let directory = match self {
-            Self::Directory(directory) => Some(directory.clone()),
-            Self::All => None,
-        };
-        RunFilter {
-            directory,
-            ..RunFilter::default()
+        let mut filter = RunFilter::default();
+        match self {
+            Self::Directory(directory) => filter.directory = Some(directory.clone()),
+            Self::Principal(principal) => filter.principal = Some(principal.clone()),
+            Self::All => {}
         }
+        filter
+    }
+
+    /// The runs that an id may name: those of any project, but of no other principal.
+    fn nameable(&self) -> Self {
+        match self {
+            Self::Principal(_) => self.clone(),
+            Self::Directory(_) | Self::All => Self::All,
+        }
+    }
+
+    fn is_nameable(&self, run: &RunRecord) -> bool {
+        match self {
+            Self::Principal(principal) => run.principal.as_ref() == Some(principal),
+            Self::Directory(_) | Self::All => true,
+        }
+    }
+}
+
+impl ControlPlane {
+    /// The run of the principal meant by an id, the beginning of one, or `last`.
+    ///
+    /// # Errors
+    /// Fails where there is none, and where several are meant.
+    pub async fn find_run(&self, principal: &Principal, text: &str) -> Result<RunRecord, AbpError> {
+        let scope = match principal.visible() {
+            Some(id) => RunScope::Principal(id),
+            None => RunScope::All,
+        };
+        find_run(self.store().await?, text, &scope).await
     }
 }
 
@@ -62,13 +94,14 @@ pub async fn find_run(store: &Store, text: &str, scope: &RunScope) -> Result<Run
         AbpError::new(ErrorCode::ValidationFailed, message)
     };
     if let Ok(run_id) = text.parse::<Uuid>() {
-        return store.run(run_id).await?.ok_or_else(unknown);
+        let run = store.run(run_id).await?;
+        return run.filter(|run| scope.is_nameable(run)).ok_or_else(unknown);
     }
     if text == "last" {
         let mut newest = store.runs(&scope.filter(), 1).await?;
         return newest.pop().ok_or_else(unknown);
     }
-    let mut runs = store.runs(&RunFilter::default(), SEARCHED).await?;
+    let mut runs = store.runs(&scope.nameable().filter(), SEARCHED).await?;
     runs.retain(|run| run.run_id.to_string().starts_with(&text.to_lowercase()));
     match runs.len() {
         0 => Err(unknown()),

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use self::disk::{Found, find_uploads, remove, run_directories, tree_bytes};
 use crate::ControlPlane;
 use crate::agents::homes;
-use crate::clock::now;
+use abp_gateway::current_time;
 
 const MEGABYTE: u64 = 1 << 20;
 const DAY_MILLIS: i64 = 86_400_000;
@@ -93,7 +93,7 @@ pub fn uploads_directory(config: &Config) -> PathBuf {
 /// The time that ages are counted to.
 #[cfg(not(debug_assertions))]
 fn round_time() -> Timestamp {
-    now()
+    current_time()
 }
 
 /// As in a release; tests say how many days later it is.
@@ -101,7 +101,7 @@ fn round_time() -> Timestamp {
 fn round_time() -> Timestamp {
     let later = std::env::var("ABP_TEST_GC_DAYS_LATER").ok();
     let later: i64 = later.and_then(|days| days.parse().ok()).unwrap_or(0);
-    Timestamp::from_unix_millis(now().as_unix_millis() + later * DAY_MILLIS)
+    Timestamp::from_unix_millis(current_time().as_unix_millis() + later * DAY_MILLIS)
 }
 
 /// The author of what housekeeping decides, for the log.

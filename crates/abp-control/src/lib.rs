@@ -10,9 +10,9 @@
 mod agents;
 mod approvals;
 mod backends;
-mod clock;
 mod content;
 mod decide;
+mod delete;
 mod find;
 mod gc;
 mod health;
@@ -33,6 +33,7 @@ mod submission;
 mod telemetry;
 mod upstreams;
 mod worker;
+mod workspace;
 
 pub use abp_runtime::{EventStream, FollowedEvent};
 pub use abp_store::lifecycle;
@@ -59,7 +60,7 @@ pub use plane::ControlPlane;
 pub use policy::usual_policy;
 pub use principal::Principal;
 pub use runs::{CancelOutcome, CancelRequest, RunPage};
-pub use session::EarlierSession;
+pub use session::{EarlierSession, SessionRecord, SessionsPage};
 pub use submission::{Submission, Submitted};
 pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};
 pub use worker::{WorkerLimits, Workers};

@@ -6,13 +6,13 @@ use abp_agents::{find_preset, presets};
 use abp_backend_core::ModelGateway;
 use abp_backend_mock::MockScript;
 use abp_config::Config;
-use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder};
+use abp_core::{Capability, PolicyProfile, Receipt, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
 use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
 use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
-use abp_store::{Acceptance, KeyScope, NewRun, Queueing, RunState, Store};
+use abp_store::{Acceptance, NewRun, QueueLimits, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
 use uuid::Uuid;
@@ -21,16 +21,15 @@ use crate::backends::register;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
+use crate::session::can;
 use crate::submission::StoredSubmission;
 use crate::telemetry::TelemetrySender;
 use crate::upstreams::{self, MOCK, MOCK_BACKEND, UpstreamBackend};
-use crate::worker::{QUEUE_LIMITS, WorkerSignals};
+use crate::worker::WorkerSignals;
 use crate::{Principal, Submission, Submitted};
 
 /// The backend of a run for which none was chosen.
 const DEFAULT_BACKEND: &str = "mock";
-/// How many runs may wait for a person besides those that go on; each may be several processes.
-const MAX_PARKED: usize = 64;
 /// How often a run that can be resumed is begun.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -83,8 +82,8 @@ impl ControlPlane {
             state_dir: config.state_dir.clone(),
             stages_dir: config.stages_dir.clone(),
             emulation: config.emulation_config(),
-            max_running: config.server.max_running as usize,
-            max_parked: MAX_PARKED,
+            max_running: config.control.max_running as usize,
+            max_parked: config.control.max_parked as usize,
         };
         let runtime = Runtime::new(registry, options)
             .with_mcp(run_servers(&config))
@@ -219,7 +218,7 @@ impl ControlPlane {
         principal: &Principal,
         mut submission: Submission,
     ) -> Result<Submitted, AbpError> {
-        principal.require(KeyScope::RunsWrite)?;
+        principal.require(submission.scope)?;
         let root = &mut submission.order.workspace.root;
         // Another process has another working directory.
         if let Ok(absolute) = std::path::absolute(&*root) {
@@ -243,7 +242,7 @@ impl ControlPlane {
             submission: stored.to_bytes()?,
             max_attempts: self.max_attempts(&run.backend),
             notify,
-            limits: QUEUE_LIMITS,
+            limits: self.queue_limits(),
         };
         let (store, run_id) = (self.store().await?, run.run_id);
         let accepted = store.submit(run, queueing).await?;
@@ -290,14 +289,17 @@ impl ControlPlane {
             .await?)
     }
 
-    /// How often a run on a backend may be begun: again only where the backend can take up a session, so
-    /// that it can be told what it did before.
+    /// How often a run on a backend may be begun: again only where the backend goes on with the agent's
+    /// session, in which the agent has what it did before. An agent that says only when it is opened what
+    /// it can do may turn out not to; its run then ends with that reason.
     fn max_attempts(&self, backend: &str) -> u32 {
         let backend = self.registry().get(backend);
-        let manifest = backend.and_then(|backend| backend.descriptor().manifest.as_ref());
-        let resumes = manifest
-            .and_then(|manifest| manifest.get(&Capability::SessionResume))
-            .is_some_and(|level| *level == SupportLevel::Native);
+        let resumes = backend.is_some_and(|backend| {
+            let descriptor = backend.descriptor();
+            let manifest = descriptor.manifest.as_ref();
+            descriptor.takes_sessions
+                && manifest.is_none_or(|manifest| can(manifest, &Capability::SessionResume))
+        });
         match resumes {
             true => MAX_ATTEMPTS,
             false => 1,
@@ -306,6 +308,15 @@ impl ControlPlane {
 
     pub(crate) fn telemetry(&self) -> Option<&TelemetrySender> {
         self.shared.telemetry.as_ref()
+    }
+
+    /// How many runs may wait.
+    fn queue_limits(&self) -> QueueLimits {
+        let control = &self.config().control;
+        QueueLimits {
+            total: Some(control.max_queued),
+            per_principal: Some(control.max_queued_per_principal),
+        }
     }
 
     pub(crate) fn signals(&self) -> &WorkerSignals {
@@ -336,6 +347,8 @@ impl ControlPlane {
             session,
             notify: _,
             trace,
+            scope: _,
+            discards_changes: _,
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);

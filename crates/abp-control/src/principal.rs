@@ -49,6 +49,15 @@ impl Principal {
         }
     }
 
+    /// The holder of a key that the gateway recognised.
+    #[must_use]
+    pub fn of_caller(caller: &abp_gateway::Principal) -> Self {
+        match caller.is_operator {
+            true => Self::operator(),
+            false => Self::key(&caller.id, &caller.name, caller.scopes().iter().copied()),
+        }
+    }
+
     /// The same principal, coming another way, such as `mcp` or `acp`.
     #[must_use]
     pub fn via(mut self, via: &'static str) -> Self {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use abp_core::Receipt;
+use abp_core::{CancelReason, Receipt};
 use abp_error::{AbpError, ErrorCode};
+use abp_gateway::current_time;
 use abp_runtime::EventStream;
 use abp_store::{
     CancelDecision, CancelRecord, ClaimRequest, KeyScope, RunFilter, RunRecord, RunState,
@@ -11,7 +12,6 @@ use abp_store::{
 };
 use uuid::Uuid;
 
-use crate::clock::now;
 use crate::{ControlPlane, Principal};
 
 /// How long ending a queued run may take.
@@ -44,6 +44,14 @@ pub struct RunPage {
     pub next: Option<i64>,
 }
 
+impl RunPage {
+    /// The last run of the page, where another page follows.
+    #[must_use]
+    pub fn next_run(&self) -> Option<Uuid> {
+        self.next.and(self.runs.last()).map(|run| run.run_id)
+    }
+}
+
 impl ControlPlane {
     /// A run, as the store knows it.
     ///
@@ -69,9 +77,14 @@ impl ControlPlane {
         if let Some(visible) = principal.visible() {
             filter.principal = Some(visible);
         }
-        let runs = self.store().await?.runs(&filter, limit).await?;
-        // A page may be short because its orders are long; only an empty one is the last.
-        let next = runs.last().map(|run| run.number);
+        let store = self.store().await?;
+        let runs = store.runs(&filter, limit).await?;
+        // A page may be short because its orders are long, so its length does not say whether it is the last.
+        filter.before = runs.last().map(|run| run.number);
+        let next = match filter.before {
+            Some(_) if !store.runs(&filter, 1).await?.is_empty() => filter.before,
+            _ => None,
+        };
         Ok(RunPage { runs, next })
     }
 
@@ -87,7 +100,10 @@ impl ControlPlane {
         run_id: Uuid,
         after: Option<u64>,
     ) -> Result<EventStream, AbpError> {
-        self.run(principal, run_id).await?;
+        let run = self.run(principal, run_id).await?;
+        if run.state.is_final() {
+            self.require_events(run_id).await?;
+        }
         let from = after.map_or(0, |after| after.saturating_add(1));
         Ok(self.runtime().follow(run_id, from).await?)
     }
@@ -105,9 +121,37 @@ impl ControlPlane {
     ) -> Result<CancelOutcome, AbpError> {
         principal.require(KeyScope::RunsWrite)?;
         self.run(principal, run_id).await?;
+        self.request_cancel(principal, run_id, request).await
+    }
+
+    /// Cancels a run whose client left and did not come back: it was asked for that client alone.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn cancel_abandoned(
+        &self,
+        principal: &Principal,
+        run_id: Uuid,
+    ) -> Result<(), AbpError> {
+        if self.runtime().cancel(run_id, CancelReason::Disconnect) {
+            return Ok(());
+        }
+        let request = CancelRequest {
+            reason: Some("its client left".to_owned()),
+        };
+        self.request_cancel(principal, run_id, request).await?;
+        Ok(())
+    }
+
+    async fn request_cancel(
+        &self,
+        principal: &Principal,
+        run_id: Uuid,
+        request: CancelRequest,
+    ) -> Result<CancelOutcome, AbpError> {
         let store = self.store().await?;
         let record = CancelRecord {
-            at: now(),
+            at: current_time(),
             by: principal.name().to_owned(),
             via: principal.way().to_owned(),
             reason: request.reason,

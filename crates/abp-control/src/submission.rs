@@ -6,7 +6,7 @@ use abp_backend_core::AgentSession;
 use abp_core::{CapabilityOrigins, PriceTable, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_runtime::{Approvals, Approver};
-use abp_store::RunState;
+use abp_store::{KeyScope, RunState};
 use abp_telemetry::TraceContext;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -35,6 +35,10 @@ pub struct Submission {
     pub notify: Vec<String>,
     /// The place of the caller in a trace.
     pub trace: Option<TraceContext>,
+    /// The scope that its principal needs: `runs:write`, or that of the face it comes through.
+    pub scope: KeyScope,
+    /// Whether the changes of the run are thrown away when it ends: nothing but its words was asked for.
+    pub discards_changes: bool,
 }
 
 impl Submission {
@@ -52,6 +56,8 @@ impl Submission {
             session: None,
             notify: Vec::new(),
             trace: None,
+            scope: KeyScope::RunsWrite,
+            discards_changes: false,
         }
     }
 }
@@ -82,6 +88,7 @@ pub(crate) struct StoredSubmission {
     session: Option<AgentSession>,
     #[serde(default)]
     traceparent: Option<String>,
+    pub(crate) discards_changes: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +117,7 @@ impl StoredSubmission {
             prices: submission.prices.clone(),
             session: submission.session.clone(),
             traceparent: submission.trace.map(|trace| trace.to_string()),
+            discards_changes: submission.discards_changes,
         }
     }
 
@@ -142,6 +150,7 @@ impl StoredSubmission {
             prices: self.prices,
             session: self.session,
             trace: self.traceparent.as_deref().and_then(TraceContext::parse),
+            discards_changes: self.discards_changes,
             ..Submission::new(self.order)
         })
     }

@@ -15,7 +15,7 @@ use abp_telemetry::{MetricsCollector, SpanQueue, encode_metrics, encode_spans};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::ControlPlane;
-use crate::clock::now;
+use abp_gateway::current_time;
 
 /// How many spans are sent at once.
 const BATCH: usize = 512;
@@ -162,7 +162,7 @@ impl ControlPlane {
 
     async fn look_at_queue(&self) -> Result<(), AbpError> {
         let (depth, oldest) = self.store().await?.queue_depth().await?;
-        let waited = |since: Timestamp| now().as_unix_millis() - since.as_unix_millis();
+        let waited = |since: Timestamp| current_time().as_unix_millis() - since.as_unix_millis();
         let waited = oldest.map_or(0, waited);
         let running = self.runtime().running().len() as u64;
         let waited = u64::try_from(waited).unwrap_or(0);

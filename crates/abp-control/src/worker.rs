@@ -8,10 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abp_core::CancelReason;
+use abp_config::Config;
+use abp_core::{CancelReason, Receipt};
 use abp_error::AbpError;
-use abp_runtime::{BegunRun, RunPlace, RuntimeError, may_die};
-use abp_store::{ClaimRequest, ClaimedRun, QueueLimits, StoreError};
+use abp_runtime::{BegunRun, Decider, RunPlace, RuntimeError, may_die};
+use abp_store::{ClaimRequest, ClaimedRun, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -34,8 +35,16 @@ pub struct WorkerLimits {
 
 impl Default for WorkerLimits {
     fn default() -> Self {
+        Self::of(&Config::default())
+    }
+}
+
+impl WorkerLimits {
+    /// The configured limits.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
         Self {
-            running_per_principal: Some(8),
+            running_per_principal: Some(config.control.max_running_per_principal),
             lease: default_lease(),
         }
     }
@@ -55,12 +64,6 @@ fn default_lease() -> Duration {
 fn default_lease() -> Duration {
     LEASE
 }
-
-/// How many runs may wait.
-pub(crate) const QUEUE_LIMITS: QueueLimits = QueueLimits {
-    total: Some(10_000),
-    per_principal: Some(1_000),
-};
 
 /// What wakes and stops the workers of a process.
 #[derive(Debug)]
@@ -215,6 +218,8 @@ impl ControlPlane {
                 return Ok(());
             }
         };
+        let discards_changes = submission.discards_changes;
+        let submission = self.resume(submission, &claimed).await?;
         let (backend, order, options) = match self.prepare(submission) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -236,17 +241,54 @@ impl ControlPlane {
             .begin(begun, &backend, order, options)
             .await?;
         if let Some(handle) = handle {
+            let plane = self.clone();
             tokio::spawn(async move {
+                let run_id = lease.run_id;
                 match handle.receipt.await {
+                    Ok(receipt) if discards_changes => plane.discard_unasked(&receipt).await,
                     Ok(_) | Err(RuntimeError::GivenBack(_)) => {}
                     Err(error) => {
-                        let run_id = lease.run_id;
                         tracing::error!(target: "abp.control", %run_id, %error, "a run was lost to this process");
                     }
                 }
             });
         }
         Ok(())
+    }
+
+    /// Gives another attempt of a run the session that the attempt before had.
+    async fn resume(
+        &self,
+        submission: Submission,
+        claimed: &ClaimedRun,
+    ) -> Result<Submission, AbpError> {
+        if claimed.next_event == 0 {
+            return Ok(submission);
+        }
+        let backend = submission.backend.as_deref().unwrap_or_default();
+        let left = self.session_of_attempts(claimed.lease.run_id, backend);
+        Ok(match left.await? {
+            Some(session) => Submission {
+                session: Some(session),
+                ..submission
+            },
+            None => submission,
+        })
+    }
+
+    /// Throws the changes of a run away that was asked for its words only; the receipt has them.
+    async fn discard_unasked(&self, receipt: &Receipt) {
+        if receipt.artifacts.iter().all(|one| one.kind != "stage") {
+            return;
+        }
+        let run_id = receipt.meta.run_id;
+        let decider = Decider {
+            by: "assist".to_owned(),
+            via: "http".to_owned(),
+        };
+        if let Err(error) = self.discard(run_id, decider).await {
+            tracing::warn!(target: "abp.control", %run_id, %error, "a workspace was not removed");
+        }
     }
 
     /// Looks after interrupted runs until the process drains.

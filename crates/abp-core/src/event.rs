@@ -65,8 +65,9 @@ pub enum AgentEventKind {
         /// In words.
         message: String,
     },
-    /// Another attempt of an interrupted run began, on a workspace of its own. What the earlier attempt did
-    /// outside its workspace is done.
+    /// Another attempt of an interrupted run began, on a new copy of the source. What the earlier attempt did
+    /// outside its workspace is done. The agent goes on with the session it had, where it had begun one: the
+    /// `session_started` that follows has the same id.
     RunResumed {
         /// The number of the first event of this attempt, which is this one.
         from_seq: u64,

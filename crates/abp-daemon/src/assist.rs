@@ -2,70 +2,81 @@
 //!
 //! A request says what is to be done and, in its body or its headers, what its sender can render.
 //! From it comes a work order that names nothing of this machine: no path, no command, no address. The
-//! agent works in an empty directory, under the operator's policy. While the run goes on, its events
-//! go out in the form that was asked for, adapted to the sender.
+//! agent works in an empty directory, under the operator's policy. The order is submitted as any other: it
+//! is durable, belongs to the key, waits its turn, and is carried out by whichever process claims it. Its
+//! events go out in the form that was asked for, adapted to the sender, who may leave and come back.
 
 mod accept;
-mod agui;
 mod follow;
 mod order;
 mod request;
 mod writer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use abp_control::{ControlPlane, Submission};
+use abp_control::{ControlPlane, KeyScope, Principal, Submission};
+use abp_control_http::idempotency_key;
 use abp_core::{CapabilitySource, ClientProfile, PartialCapabilities};
 use abp_error::ErrorCode;
-use abp_gateway::{Principal, Refusal};
+use abp_gateway::Refusal;
 use abp_gateway_http::{HttpReply, json_answer};
-use abp_runtime::{Audience, StartedRun};
+use abp_runtime::Audience;
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::accept::{Accepted, Framing, Profile};
-use self::follow::Follower;
+use self::follow::{Attachments, Follower};
 use self::request::AssistRequest;
 use self::writer::Writer;
 
-/// When to come again where that many go on.
-const BUSY: Duration = Duration::from_secs(2);
 /// The longest a run may take.
 const MAX_DURATION: Duration = Duration::from_hours(1);
-/// How much may wait for a reader before the run waits too.
+/// How many pieces may wait for a slow reader. The follower then stops reading the store; the run goes on.
 const QUEUE: usize = 64;
 /// The most that is collected of an answer that is wanted in one piece.
 const MAX_COLLECTED: usize = 32 << 20;
 
-/// Starts runs and lets their senders follow them.
+/// Submits runs and lets their senders follow them.
 #[derive(Debug)]
 pub(crate) struct Assist {
     plane: ControlPlane,
+    attachments: Arc<Attachments>,
+    /// Turns true when streams have to end.
+    closing: watch::Sender<bool>,
 }
 
 impl Assist {
     pub(crate) fn new(plane: ControlPlane) -> Self {
-        Self { plane }
+        Self {
+            plane,
+            attachments: Arc::default(),
+            closing: watch::Sender::new(false),
+        }
     }
 
-    /// Starts the run that is asked for, and answers with what it says.
+    /// Ends the streams of runs that go on elsewhere or later.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Submits the run that is asked for, and answers with what it says. A request that is sent again with
+    /// its idempotency key gets the answer of its run from the start.
     pub(crate) async fn answer(
         &self,
-        principal: &Principal,
+        caller: &abp_gateway::Principal,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<HttpReply, Refusal> {
-        if !principal.is_operator {
-            let message =
-                "runs need the operator's key: they are not counted against a key's limits";
-            return Err(Refusal::new(ErrorCode::PolicyDenied, message));
-        }
-        let request = AssistRequest::read(body)?;
+        let principal = Principal::of_caller(caller).via("assist");
+        check_rights(caller, &principal)?;
+        let key = idempotency_key(headers)?;
+        let request = AssistRequest::read(body, key.as_deref())?;
         let accepted = Accepted::of(&all(headers, ACCEPT.as_str()));
         let client = client(headers, &request)?;
         let order = order::build(&request, client.capabilities.clone(), &self.plane).await?;
@@ -73,26 +84,20 @@ impl Assist {
             backend: request.backend.clone(),
             timeout: Some(MAX_DURATION),
             client_origins: client.origins,
+            idempotency_key: key,
+            scope: KeyScope::Assist,
+            discards_changes: true,
             ..Submission::new(order)
         };
-        let caller = abp_control::Principal::operator();
-        let handle = match self.plane.run_here(&caller, submission).await {
-            Ok(StartedRun::Started(handle)) => handle,
-            // Only a request with an idempotency key can be one that was sent before.
-            Ok(StartedRun::Existing(run_id)) => {
-                let message = format!("run {run_id} was started by this request before");
-                return Err(Refusal::new(ErrorCode::Internal, message));
-            }
-            Err(error) if error.code() == ErrorCode::Overloaded => {
-                return Err(Refusal::from(error).retry_after(BUSY));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let run_id = handle.run_id;
+        let submitted = self.plane.submit(&principal, submission).await?;
+        let run_id = submitted.run_id;
         let profile = accepted.profile.unwrap_or(request.profile);
         let writer = Writer::new(profile, accepted.framing, run_id, request.conversation);
+        let events = self.plane.follow(&principal, run_id, None).await?;
         let (parts, received) = mpsc::channel(QUEUE);
         let follower = Follower {
+            run_id,
+            events,
             audience: Audience::new(client.capabilities.clone()),
             writer,
             parts,
@@ -100,14 +105,29 @@ impl Assist {
             keep_alive: Duration::from_secs(self.plane.config().server.keepalive_secs.into()),
             last_sign: Instant::now(),
             plane: self.plane.clone(),
+            principal,
+            attachments: Arc::clone(&self.attachments),
+            closing: self.closing.subscribe(),
         };
-        tokio::spawn(follower.follow(handle));
+        tokio::spawn(follower.follow());
         let headers = response_headers(run_id, &accepted);
         match accepted.framing {
             Framing::Events | Framing::Text(_) => Ok(HttpReply::live(headers, received)),
             Framing::Collected => collect(received, run_id, &client, profile, headers).await,
         }
     }
+}
+
+/// Refuses a key that may not, and one with a budget: runs are not counted against it, so they take the
+/// scope that says so.
+fn check_rights(caller: &abp_gateway::Principal, principal: &Principal) -> Result<(), Refusal> {
+    principal.require(KeyScope::Assist)?;
+    if caller.has_budget() && !principal.may(KeyScope::RunsWrite) {
+        let message = "runs are not counted against the budget of this key; \
+                       give it the scope `runs:write` if it may start them all the same";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, message));
+    }
+    Ok(())
 }
 
 /// What the sender can render: what it says itself, then what its headers say.

@@ -1,17 +1,19 @@
 //! MCP: the backplane's own server, and the operator's servers behind one.
 //!
-//! Whoever asks was checked before: host, origin and key. The key's id is the principal, so a session of
-//! one key is nothing to another. The backplane's own server starts runs, which belong to the operator;
-//! the operator's servers are for every key.
+//! Callers were checked before: host, origin and key. The key's id is the principal, so a session of one
+//! key is nothing to another. The backplane's own server submits runs, which belong to the key and are the
+//! only ones it shows; the operator's servers are for every key.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use abp_control::{
-    ABP_INSTRUCTIONS, AbpServer, ControlPlane, GATEWAY_INSTRUCTIONS, mcp_gateway, mcp_offer,
+    ABP_INSTRUCTIONS, AbpServer, ControlPlane, GATEWAY_INSTRUCTIONS, KeyScope, Principal,
+    mcp_gateway, mcp_offer,
 };
 use abp_error::{AbpError, ErrorCode};
-use abp_gateway::{Gateway, Principal, Refusal};
+use abp_gateway::{Gateway, Refusal};
 use abp_mcp::{HttpOptions, McpBody, McpCaller, McpGateway, McpHttp, Profile, StateKey};
 use bytes::Bytes;
 use http::Response;
@@ -26,6 +28,8 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct McpPlane {
     server: Arc<AbpServer>,
+    /// The server as each principal sees it.
+    faces: Arc<Mutex<HashMap<String, Arc<AbpServer>>>>,
     own: McpHttp,
     gateway: Option<(McpGateway, McpHttp)>,
 }
@@ -59,11 +63,17 @@ impl McpPlane {
         });
         let roots = plane.config().mcp.roots.clone();
         let server = AbpServer::new(plane, &roots)?;
-        let session = Arc::clone(&server);
+        let faces: Arc<Mutex<HashMap<String, Arc<AbpServer>>>> = Arc::default();
+        let (known, nobodys) = (Arc::clone(&faces), Arc::clone(&server));
         let offer = mcp_offer(Profile::Compat, ABP_INSTRUCTIONS);
-        let own = McpHttp::new(offer, options()?, move |_| Arc::clone(&session) as _);
+        let own = McpHttp::new(offer, options()?, move |principal| {
+            let face = lock(&known).get(principal).cloned();
+            // Every caller has a face before it is let through.
+            face.unwrap_or_else(|| nobodys.for_principal(Principal::key(principal, "", []))) as _
+        });
         Ok(Self {
             server,
+            faces,
             own,
             gateway: gateway.transpose()?,
         })
@@ -72,17 +82,20 @@ impl McpPlane {
     pub(crate) async fn answer(
         &self,
         place: McpPlace,
-        principal: &Principal,
+        principal: &abp_gateway::Principal,
         parts: Parts,
         body: Bytes,
     ) -> Result<Response<McpBody>, Refusal> {
         let http = match place {
-            McpPlace::Own if !principal.is_operator => {
-                let message =
-                    "runs need the operator's key: they are not counted against a key's limits";
-                return Err(Refusal::new(ErrorCode::PolicyDenied, message));
+            McpPlace::Own => {
+                let caller = Principal::of_caller(principal);
+                caller.require(KeyScope::RunsRead)?;
+                let mut faces = lock(&self.faces);
+                if !faces.contains_key(&principal.id) {
+                    faces.insert(principal.id.clone(), self.server.for_principal(caller));
+                }
+                &self.own
             }
-            McpPlace::Own => &self.own,
             McpPlace::Gateway => match &self.gateway {
                 Some((_, http)) => http,
                 None => {
@@ -98,7 +111,7 @@ impl McpPlane {
         Ok(http.handle_for(caller, parts, body).await)
     }
 
-    /// Ends every session and stream, cancels runs and ends programs.
+    /// Ends every session and stream, and ends programs. Runs are the workers' to end.
     pub(crate) async fn close(&self) {
         self.own.close();
         if let Some((gateway, http)) = &self.gateway {
@@ -106,8 +119,12 @@ impl McpPlane {
             gateway.close();
             gateway.programs_ended(GRACE).await;
         }
-        self.server.finish().await;
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A map is never half changed.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn options() -> Result<HttpOptions, AbpError> {

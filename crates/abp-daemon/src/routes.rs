@@ -63,9 +63,10 @@ impl Daemon {
         self.control.start().await
     }
 
-    /// Ends every session and stream, cancels runs and ends programs.
+    /// Ends every session and stream, and ends programs. Runs are the workers' to end.
     pub async fn close(&self) {
         self.control.close();
+        self.assist.close();
         self.mcp.close().await;
     }
 

@@ -363,7 +363,7 @@ error_codes! {
         "`abp doctor` says what is missing; `engine = \"none\"` under [sandbox] runs without, and every receipt says so.";
     ValidationFailed = "VALIDATION_FAILED", Config, 400, Usage,
         "The input is not valid.",
-        "The context names the place and what was expected.";
+        "Correct what the message names; `abp validate FILE` checks a document without using it.";
     SidecarSpawnFailed = "SIDECAR_SPAWN_FAILED", Backend, 503, BackendUnavailable,
         "The sidecar's process could not be started.",
         "Check the configured command and that it can be executed.";

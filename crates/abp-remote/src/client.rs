@@ -3,8 +3,8 @@
 use std::fmt;
 
 use abp_control_http::api::{
-    AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, DiscardReport,
-    RunList, RunView, SubmitRequest, SubmittedRun,
+    AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, DeletedRun,
+    DiscardReport, RunList, RunView, SessionPage, SubmitRequest, SubmittedRun,
 };
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorBody, ErrorCode};
@@ -98,6 +98,29 @@ impl Remote {
         request: &SubmitRequest,
         idempotency_key: Option<&str>,
     ) -> Result<SubmittedRun, AbpError> {
+        self.submit_at("/runs", request, idempotency_key).await
+    }
+
+    /// Submits a run whose agent goes on with a copy of the session that it had in an earlier one.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn fork(
+        &self,
+        run_id: Uuid,
+        request: &SubmitRequest,
+        idempotency_key: Option<&str>,
+    ) -> Result<SubmittedRun, AbpError> {
+        let path = format!("/runs/{run_id}/fork");
+        self.submit_at(&path, request, idempotency_key).await
+    }
+
+    async fn submit_at(
+        &self,
+        path: &str,
+        request: &SubmitRequest,
+        idempotency_key: Option<&str>,
+    ) -> Result<SubmittedRun, AbpError> {
         let mut headers = HeaderMap::new();
         if let Some(key) = idempotency_key {
             let value = HeaderValue::from_str(key).map_err(|_| {
@@ -107,7 +130,7 @@ impl Remote {
             headers.insert(HeaderName::from_static("idempotency-key"), value);
         }
         let body = to_json(request)?;
-        let answer = self.send(Method::POST, "/runs", headers, body).await?;
+        let answer = self.send(Method::POST, path, headers, body).await?;
         read_json(answer).await
     }
 
@@ -117,6 +140,15 @@ impl Remote {
     /// As [`Self::submit`].
     pub async fn runs(&self, limit: u32) -> Result<RunList, AbpError> {
         self.get(&format!("/runs?limit={}", limit.clamp(1, 1000)))
+            .await
+    }
+
+    /// The sessions of agents in the newest runs that the key may see.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn sessions(&self, limit: u32) -> Result<SessionPage, AbpError> {
+        self.get(&format!("/sessions?limit={}", limit.clamp(1, 1000)))
             .await
     }
 
@@ -176,6 +208,16 @@ impl Remote {
     pub async fn discard(&self, run_id: Uuid) -> Result<DiscardReport, AbpError> {
         let path = format!("/runs/{run_id}/discard");
         self.post(&path, &serde_json::json!({})).await
+    }
+
+    /// Deletes a run that has ended, except its receipt.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn delete(&self, run_id: Uuid) -> Result<DeletedRun, AbpError> {
+        let path = format!("/runs/{run_id}");
+        let answer = self.send(Method::DELETE, &path, HeaderMap::new(), Bytes::new());
+        read_json(answer.await?).await
     }
 
     /// Asks a run to end.

@@ -23,6 +23,7 @@ use abp_receipt::{Hash, HashStream};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::engine::sql::Pool;
 use crate::keys::KeyDir;
 use crate::layout::{Layout, create_private, sync_directory};
 use crate::{StoreError, StoreReader, VerifyOptions};
@@ -213,7 +214,16 @@ impl StoreReader {
         // Made here, so that it is private from the start; the database takes an empty file.
         drop(create_private(to).map_err(StoreError::io("create", to))?);
         let failed = |error: sqlx::Error| self.failed(&error);
-        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let pool = match &self.pool {
+            Pool::Sqlite(pool) => pool,
+            // No configuration leads here; its database has tools for this.
+            Pool::Postgres(_) => {
+                return Err(StoreError::BackupTarget {
+                    path: to.to_owned(),
+                });
+            }
+        };
+        let mut connection = pool.acquire().await.map_err(failed)?;
         // The connection changes nothing but the file that it is told to make.
         let target = to.to_string_lossy().into_owned();
         for pragma in ["PRAGMA query_only = OFF", "PRAGMA synchronous = FULL"] {

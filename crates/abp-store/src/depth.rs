@@ -2,6 +2,7 @@
 
 use abp_core::Timestamp;
 
+use crate::engine::sql;
 use crate::{StoreError, StoreReader};
 
 impl StoreReader {
@@ -11,7 +12,7 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn queue_depth(&self) -> Result<(u64, Option<Timestamp>), StoreError> {
         let (depth, oldest): (i64, Option<i64>) =
-            sqlx::query_as("SELECT count(*), min(accepted_at) FROM runs WHERE state = 'queued'")
+            sql::query_as("SELECT count(*), min(accepted_at) FROM runs WHERE state = 'queued'")
                 .fetch_one(&self.pool)
                 .await
                 .map_err(|error| self.failed(&error))?;

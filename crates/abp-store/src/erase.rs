@@ -11,11 +11,10 @@
 
 use abp_core::Timestamp;
 use abp_receipt::EntryKind;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use crate::command::Command;
+use crate::engine::sql::{self, Row};
 use crate::read::{MAX_PAGE_ROWS, Unreadable, uuid_of};
 use crate::{Store, StoreError, StoreReader};
 
@@ -29,12 +28,14 @@ pub(crate) enum EraseChange {
     Begin(Uuid),
     /// Deletes the next of them.
     Go(Uuid),
+    /// Deletes the order and the questions of a run whose events are gone.
+    Order(Uuid),
 }
 
 impl EraseChange {
     pub(crate) fn run_id(self) -> Uuid {
         match self {
-            Self::Begin(run_id) | Self::Go(run_id) => run_id,
+            Self::Begin(run_id) | Self::Go(run_id) | Self::Order(run_id) => run_id,
         }
     }
 }
@@ -92,6 +93,16 @@ impl Store {
         self.ask_count(Command::Erase(EraseChange::Go(run_id)))
             .await
     }
+
+    /// Deletes the order of a run and the questions it asked, once its events are gone; `false` where that
+    /// was done before. The receipt, the entries of the log and the hash of the order stay.
+    ///
+    /// # Errors
+    /// Refuses a run whose events are there.
+    pub async fn erase_order(&self, run_id: Uuid) -> Result<bool, StoreError> {
+        self.ask_whether(Command::Erase(EraseChange::Order(run_id)))
+            .await
+    }
 }
 
 impl StoreReader {
@@ -106,7 +117,7 @@ impl StoreReader {
         after: i64,
         limit: u32,
     ) -> Result<Vec<ErasableRun>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT id, run_id, ended_at,
                 (SELECT count(*) FROM events WHERE run = runs.id),
                 (SELECT coalesce(sum(octet_length(json)), 0) FROM events WHERE run = runs.id)
@@ -126,8 +137,8 @@ impl StoreReader {
                 number: row.try_get(0)?,
                 run_id: uuid_of(row.try_get(1)?, self.path())?,
                 ended_at: Timestamp::from_unix_millis(row.try_get(2)?),
-                events: row.try_get::<i64, _>(3)?.unsigned_abs(),
-                bytes: row.try_get::<i64, _>(4)?.unsigned_abs(),
+                events: row.try_get::<i64>(3)?.unsigned_abs(),
+                bytes: row.try_get::<i64>(4)?.unsigned_abs(),
             };
             Ok((run, 0))
         })
@@ -139,7 +150,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn open_erasures(&self) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT run_id FROM erasures JOIN runs ON runs.id = erasures.run
             WHERE is_done = 0 ORDER BY run",
         );
@@ -152,7 +163,7 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn event_bytes(&self) -> Result<u64, StoreError> {
         let bytes: i64 =
-            sqlx::query_scalar("SELECT coalesce(sum(octet_length(json)), 0) FROM events")
+            sql::query_scalar("SELECT coalesce(sum(octet_length(json)), 0) FROM events")
                 .fetch_one(&self.pool)
                 .await
                 .map_err(|error| self.failed(&error))?;
@@ -164,7 +175,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read, or the log has another entry for it.
     pub async fn erasure(&self, run_id: Uuid) -> Result<Option<ErasureRecord>, StoreError> {
-        let entry: Option<String> = sqlx::query_scalar(
+        let entry: Option<String> = sql::query_scalar(
             "SELECT entry FROM erasures JOIN log ON log.seq = erasures.log_seq
             WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
         )
@@ -192,7 +203,7 @@ impl StoreReader {
         time: Timestamp,
         limit: u32,
     ) -> Result<Vec<UndecidedRun>, StoreError> {
-        let query = sqlx::query(
+        let query = sql::query(
             "SELECT run_id, max(ended_at, state_at) AS since
             FROM change_sets JOIN runs ON runs.id = change_sets.run
             WHERE change_sets.state IN ('proposed', 'conflict') AND ended_at IS NOT NULL
@@ -211,7 +222,7 @@ impl StoreReader {
         .await
     }
 
-    fn run_id_of(&self, row: &SqliteRow) -> Result<(Uuid, usize), Unreadable> {
+    fn run_id_of(&self, row: &Row) -> Result<(Uuid, usize), Unreadable> {
         Ok((uuid_of(row.try_get(0)?, self.path())?, 0))
     }
 }

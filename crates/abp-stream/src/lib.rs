@@ -2,9 +2,10 @@
 //!
 //! [`Predicate`] selects events, [`Redactor`] takes secrets out of them, and a [`Pipeline`] applies
 //! such stages in order. A [`Presenter`] gives one client what it can take, [`Packets`] puts that into
-//! packets, a [`Transcript`] has its words alone, and an
+//! packets, [`AgUi`] into events of AG-UI, a [`Transcript`] has its words alone, and an
 //! [`EventTail`] holds the newest events for those who follow live. All of it is pure; the streams themselves live in the runtime.
 
+mod agui;
 mod filter;
 mod packet;
 mod pipeline;
@@ -13,6 +14,7 @@ mod redact;
 mod tail;
 mod transcript;
 
+pub use agui::{AgUi, Conversation};
 pub use filter::Predicate;
 pub use packet::Packets;
 pub use pipeline::{Pipeline, Stage};

@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use crate::args::{ApplyArgs, Command, GlobalArgs, RunsArgs, RunsCommand, StageArgs};
 use crate::cmd::receipt::print_summary;
+use crate::cmd::runs::tell_deleted;
+use crate::cmd::sessions;
 use crate::output::{DIM, GOOD, Output};
 use crate::render::{self, EventPrinter};
 use crate::session::{Session, block_on};
@@ -36,6 +38,7 @@ pub(crate) fn dispatch(
         Command::Diff(args) => diff(args, global, output),
         Command::Apply(args) => apply(args, global, output),
         Command::Discard(args) => discard(args, global, output),
+        Command::Sessions(args) => sessions::run_remote(args, global, output),
         Command::Logs(args) => control::logs(args, global, output),
         Command::Cancel(args) => control::cancel(args, global, output),
         Command::Approvals(args) => control::approvals(args, global, output),
@@ -46,7 +49,7 @@ pub(crate) fn dispatch(
 }
 
 /// The server that a command is for.
-fn connect(global: &GlobalArgs) -> Result<Remote, AbpError> {
+pub(crate) fn connect(global: &GlobalArgs) -> Result<Remote, AbpError> {
     let url = global.remote.clone().unwrap_or_default();
     let key = std::env::var(KEY_VARIABLE).unwrap_or_default();
     if key.is_empty() {
@@ -115,6 +118,11 @@ fn runs(args: &RunsArgs, global: &GlobalArgs, output: &mut Output) -> Result<Exi
                     true => print_events(&remote, run.run_id, output).await,
                     false => show(&remote, &run, output).await,
                 }
+            }
+            RunsCommand::Delete { run } => {
+                let run_id = remote.find(run).await?.run_id;
+                let deleted = remote.delete(run_id).await?;
+                tell_deleted(run_id, deleted.is_changed, output)
             }
         }
     })

@@ -4,10 +4,9 @@ mod dry_run;
 
 use std::path::Path;
 
-use abp_backend_core::{AgentSession, SessionUse};
+use abp_backend_core::SessionUse;
 use abp_control::{
-    ControlPlane, EarlierSession, Submission, TraceContext, find_run, legacy_state_dir,
-    short_run_id,
+    ControlPlane, Submission, TraceContext, find_run, legacy_state_dir, short_run_id,
 };
 use abp_core::{
     AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
@@ -127,33 +126,16 @@ async fn go_on(
 ) -> Result<Submission, AbpError> {
     let plane = &session.plane;
     let run = find_run(plane.store().await?, text, &session.scope()).await?;
-    let earlier = EarlierSession::of(plane, run.run_id).await?;
-    if let Some(asked) = submission
-        .backend
-        .as_ref()
-        .filter(|asked| **asked != earlier.backend)
-    {
-        let message = format!(
-            "run {} was carried out by {}, whose session {asked} cannot go on with",
-            run.run_id, earlier.backend
-        );
-        return Err(AbpError::new(ErrorCode::ValidationFailed, message));
-    }
+    let operator = prompt::operator();
+    let continued = plane.with_session(&operator, submission, run.run_id, usage);
+    let (submission, earlier) = continued.await?;
     if earlier.has_undecided_changes {
         output.warn(&format!(
             "the changes of run {} are not in the workspace; the agent remembers them all the same",
             run.run_id
         ));
     }
-    Ok(Submission {
-        backend: Some(earlier.backend),
-        session: Some(AgentSession {
-            run_id: run.run_id,
-            session_id: earlier.session_id,
-            usage,
-        }),
-        ..submission
-    })
+    Ok(submission)
 }
 
 /// Queues the run for whichever process serves.

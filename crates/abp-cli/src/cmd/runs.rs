@@ -1,16 +1,17 @@
 //! `abp runs`.
 
-use abp_control::{RunScope, find_run};
+use abp_control::{ControlPlane, RunScope, find_run};
 use abp_core::AgentEvent;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_runtime::{DecisionState, Runtime, RuntimeError};
+use abp_runtime::{DecisionState, RuntimeError};
 use abp_store::{RunRecord, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunsArgs, RunsCommand};
 use crate::cmd::receipt::print_summary;
-use crate::output::{DIM, Output};
+use crate::output::{DIM, GOOD, Output};
+use crate::prompt::operator;
 use crate::render::EventPrinter;
 use crate::session::{Session, block_on};
 use crate::text::one_line;
@@ -51,10 +52,33 @@ pub(crate) fn run(
             RunsCommand::Show { run, events } => {
                 let store = session.existing_store().await?;
                 let run = find_run(store, run, &session.scope()).await?;
-                show(runtime, store, &run, *events, output).await
+                show(&session.plane, store, &run, *events, output).await
+            }
+            RunsCommand::Delete { run } => {
+                let store = session.existing_store().await?;
+                let run_id = find_run(store, run, &session.scope()).await?.run_id;
+                let is_new = session.plane.delete_run(&operator(), run_id).await?;
+                tell_deleted(run_id, is_new, output)
             }
         }
     })
+}
+
+/// Says that a run was deleted, here or on a remote server.
+pub(crate) fn tell_deleted(
+    run_id: Uuid,
+    is_new: bool,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    if output.is_json() {
+        output.json(&json!({ "run_id": run_id, "is_changed": is_new }))?;
+        return Ok(ExitStatus::Success);
+    }
+    output.line(&match is_new {
+        true => format!("{GOOD}deleted{GOOD:#} {run_id}; its receipt stays"),
+        false => format!("run {run_id} was deleted before; its receipt stays"),
+    });
+    Ok(ExitStatus::Success)
 }
 
 pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {
@@ -135,16 +159,20 @@ fn describe(state: &DecisionState) -> String {
 }
 
 async fn show(
-    runtime: &Runtime,
+    plane: &ControlPlane,
     store: &Store,
     run: &RunRecord,
     events: bool,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     if events {
+        if run.state.is_final() {
+            plane.require_events(run.run_id).await?;
+        }
         print_events(store, run.run_id, output.is_json(), output).await?;
         return Ok(ExitStatus::Success);
     }
+    let runtime = plane.runtime();
     let receipt = store.receipt(run.run_id).await.map_err(stored)?;
     let receipt = receipt
         .map(|record| abp_core::read_document(&record.document))

@@ -60,11 +60,7 @@ async fn serve(
         .map_err(|error| AbpError::new(ErrorCode::Internal, error.to_string()))?;
     let shutdown = stop_signal()?;
     daemon.start().await?;
-    let limits = WorkerLimits {
-        running_per_principal: Some(config.server.max_running_per_key),
-        ..WorkerLimits::default()
-    };
-    let workers = plane.start_workers(limits).await?;
+    let workers = plane.start_workers(WorkerLimits::of(config)).await?;
     let started = Started {
         address,
         secure,

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use abp_core::{AgentEvent, Outcome, Receipt, verify_receipt_document};
+use abp_core::{AgentEvent, AgentEventKind, Outcome, Receipt, verify_receipt_document};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -351,7 +351,10 @@ fn f1_kills_at_any_time_lose_nothing() {
 #[test]
 fn f5_a_server_that_stops_gives_runs_back() {
     let desk = desk();
-    let steps = json!([{"do": "say", "text": "one\n"}, {"do": "sleep", "ms": 20_000}]);
+    let steps = json!([
+        {"do": "session", "id": "first"}, {"do": "say", "text": "one\n"},
+        {"do": "sleep", "ms": 20_000},
+    ]);
     let manifest = json!({"streaming": "native", "session_resume": "native"});
     let long = json!({"name": "slow", "manifest": manifest, "steps": steps});
     desk.write("slow.json", long.to_string());
@@ -362,8 +365,9 @@ fn f5_a_server_that_stops_gives_runs_back() {
     assert!(served.wait().success(), "it stops in order");
     drop(served);
     wait_for(&desk, &run, "queued");
-    let short =
-        json!({"name": "slow", "manifest": manifest, "steps": [{"do": "say", "text": "two\n"}]});
+    // A session of its own would have another id: the agent goes on with the one it is given.
+    let steps = json!([{"do": "session", "id": "second"}, {"do": "say", "text": "two\n"}]);
+    let short = json!({"name": "slow", "manifest": manifest, "steps": steps});
     desk.write("slow.json", short.to_string());
     let follower = Follower::start(&desk, &run);
     let served = serve(&desk, &[]);
@@ -377,7 +381,25 @@ fn f5_a_server_that_stops_gives_runs_back() {
         .iter()
         .filter(|event| event.kind.name() == "run_resumed");
     assert_eq!(resumed.count(), 1);
+    let sessions: Vec<_> = seen
+        .iter()
+        .filter_map(|event| match &event.kind {
+            AgentEventKind::SessionStarted { session_id } => Some(session_id.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sessions, ["first", "first"]);
     drop(served);
+    let (_, listed) = desk.json(&["sessions"]);
+    let listed = &listed["sessions"][0];
+    assert_eq!(
+        (
+            &listed["session_id"],
+            &listed["run_id"],
+            &listed["is_resumable"]
+        ),
+        (&json!("first"), &json!(run), &json!(true))
+    );
     check_desk(&desk, &[run]);
 }
 

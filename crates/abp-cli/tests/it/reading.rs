@@ -35,6 +35,8 @@ fn reading_commands_create_nothing() {
         (&["runs", "list", "--undecided"], 0),
         (&["runs", "show", "last"], 2),
         (&["runs", "show", "0123"], 2),
+        (&["runs", "delete", "last"], 2),
+        (&["sessions"], 0),
         (&["logs", "last"], 2),
         (&["cancel", "last"], 2),
         (&["approvals"], 0),

@@ -1,9 +1,11 @@
 //! Runs: submitting, listing, deciding.
 
+use abp_control::SessionRecord;
 use abp_core::{PathChange, Receipt, Timestamp, WorkOrder};
-use abp_store::RunState;
+use abp_store::{RunRecord, RunState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// A run to be started.
@@ -18,6 +20,10 @@ pub struct SubmitRequest {
     /// The files to work on, where they are not a directory of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceSource>,
+    /// A run of the caller that has ended: the agent goes on with the session it had there, on the same
+    /// backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_from: Option<Uuid>,
     /// Limits and approvals of this run.
     #[serde(default)]
     pub options: SubmitOptions,
@@ -185,6 +191,18 @@ pub struct RunView {
     pub attempt: u32,
     /// Whether it was asked to cancel.
     pub is_cancelling: bool,
+    /// Whether it was deleted: only its receipt and its entries of the log are there.
+    #[serde(default)]
+    pub is_deleted: bool,
+}
+
+/// A run that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeletedRun {
+    /// The run.
+    pub run_id: Uuid,
+    /// Whether this request deleted it; otherwise it was deleted before.
+    pub is_changed: bool,
 }
 
 /// Why a run is cancelled.
@@ -194,6 +212,56 @@ pub struct CancelRequestBody {
     /// The reason, which the receipt states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A message to the agent of a run that goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteerRequest {
+    /// The message.
+    pub message: String,
+}
+
+/// Which sessions to list.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionsQuery {
+    /// How many runs are looked at, newest first.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000))]
+    pub limit: Option<u32>,
+    /// The `next` of the page before.
+    #[serde(default)]
+    pub cursor: Option<String>,
+}
+
+/// A page of sessions.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SessionPage {
+    /// The sessions, newest first.
+    pub sessions: Vec<SessionView>,
+    /// The cursor of the next page; absent on the last one. A page may be empty and have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A session that an agent had in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionView {
+    /// The agent's id for it.
+    pub session_id: String,
+    /// The run; `continue_from` takes it.
+    pub run_id: Uuid,
+    /// The backend of the run, and of every run that goes on with the session.
+    pub backend: String,
+    /// The task of the run.
+    pub task: String,
+    /// The state of the run.
+    pub state: RunStateView,
+    /// When the run was accepted.
+    pub accepted_at: Timestamp,
+    /// Whether another run may go on with it: the run has ended, and what the agent keeps is there.
+    pub is_resumable: bool,
 }
 
 /// The changes of a run, and what was decided about them.
@@ -266,4 +334,39 @@ pub struct DiscardReport {
     pub run_id: Uuid,
     /// Whether this request changed anything.
     pub is_changed: bool,
+}
+
+/// A run as the interface shows it.
+#[must_use]
+pub fn run_view(run: &RunRecord) -> RunView {
+    let order: Option<Value> = serde_json::from_str(&run.order_json).ok();
+    let task = order.as_ref().and_then(|order| order.get("task")?.as_str());
+    RunView {
+        run_id: run.run_id,
+        state: run.state.into(),
+        backend: run.backend.clone(),
+        backend_asked: run.backend_asked.clone(),
+        task: task.unwrap_or_default().to_owned(),
+        principal: run.principal.clone(),
+        accepted_at: run.accepted_at,
+        ended_at: run.ended_at,
+        attempt: run.attempt,
+        is_cancelling: run.cancel.is_some() && !run.state.is_final(),
+        is_deleted: run.order_json.is_empty(),
+    }
+}
+
+/// A session as the interface shows it.
+#[must_use]
+pub fn session_view(session: &SessionRecord) -> SessionView {
+    let run = run_view(&session.run);
+    SessionView {
+        session_id: session.session_id.clone(),
+        run_id: run.run_id,
+        backend: run.backend,
+        task: run.task,
+        state: run.state,
+        accepted_at: run.accepted_at,
+        is_resumable: session.is_resumable,
+    }
 }

@@ -1,8 +1,8 @@
 //! What came of runs, as resources.
 
-use abp_error::AbpError;
+use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{McpAnswer, RpcRefusal};
-use abp_store::{RunFilter, Store};
+use abp_store::{KeyScope, RunFilter, Store};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -65,9 +65,11 @@ pub(super) fn templates() -> Value {
 
 impl AbpServer {
     pub(super) async fn list_resources(&self) -> ToolResult {
-        let store = self.plane.store().await?;
+        self.principal.require(KeyScope::RunsRead)?;
+        let filter = RunFilter::default();
+        let page = self.plane.runs(&self.principal, &filter, LISTED).await?;
         let mut resources = Vec::new();
-        for run in store.runs(&RunFilter::default(), LISTED).await? {
+        for run in page.runs {
             let id = run.run_id;
             let parts: &[Part] = match run.ended_at {
                 Some(_) => &Part::ALL,
@@ -104,10 +106,13 @@ impl AbpServer {
     }
 
     async fn read_part(&self, run_id: Uuid, part: Part) -> Result<Option<String>, AbpError> {
-        let store = self.plane.store().await?;
-        if store.run(run_id).await?.is_none() {
-            return Ok(None);
+        self.principal.require(KeyScope::RunsRead)?;
+        match self.plane.run(&self.principal, run_id).await {
+            Ok(_) => {}
+            Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+            Err(error) => return Err(error),
         }
+        let store = self.plane.store().await?;
         if part == Part::Events {
             return events(store, run_id).await.map(Some);
         }

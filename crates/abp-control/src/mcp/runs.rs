@@ -7,11 +7,13 @@ use std::time::Duration;
 use abp_core::{Receipt, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::{Change, ClientHandle, Method};
-use abp_runtime::{RunHandle, StartedRun};
+use abp_runtime::StartedRun;
+use abp_store::RunState;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use uuid::Uuid;
 
-use super::server::{AbpServer, ToolResult};
+use super::server::{AbpServer, RunStart, ToolResult};
 use super::tools::{invalid, optional_text, text};
 use crate::{OrderDraft, PolicyChoice, Submission};
 
@@ -45,17 +47,14 @@ impl AbpServer {
                 .as_bool()
                 .ok_or_else(|| invalid("wait is no boolean"))?,
         };
-        let handle = match self.plane.run_here(&self.principal(), submission).await? {
-            StartedRun::Started(handle) => handle,
-            StartedRun::Existing(run_id) => {
-                let message = format!("run {run_id} was started by this request before");
-                return Err(AbpError::new(ErrorCode::Internal, message));
-            }
-        };
-        let run_id = handle.run_id;
-        let mut going = self.follow(handle);
+        let run_id = self.start(submission).await?;
+        let mut going = self.follow(run_id).await?;
         if !wait {
-            return Ok(json!({ "run_id": run_id, "status": "running", "backend": backend }));
+            let status = match self.start {
+                RunStart::Here => RunState::Running,
+                RunStart::Queue => RunState::Queued,
+            };
+            return Ok(json!({ "run_id": run_id, "status": status.as_str(), "backend": backend }));
         }
         let receipt = wait_for_end(&mut going, progress, client).await?;
         Ok(json!({
@@ -65,6 +64,21 @@ impl AbpServer {
             "error": receipt.error,
             "receipt_sha256": receipt.receipt_sha256,
         }))
+    }
+
+    /// Starts a run, or queues it where that is how the server's runs are carried out.
+    async fn start(&self, submission: Submission) -> Result<Uuid, AbpError> {
+        if self.start == RunStart::Queue {
+            let submitted = self.plane.submit(&self.principal, submission).await?;
+            return Ok(submitted.run_id);
+        }
+        match self.plane.run_here(&self.principal, submission).await? {
+            StartedRun::Started(handle) => {
+                handle.receipt.detach();
+                Ok(handle.run_id)
+            }
+            StartedRun::Existing(run_id) => Ok(run_id),
+        }
     }
 
     /// An order of what a client may say: a task, a model, names of a policy and of MCP servers, and a
@@ -107,15 +121,15 @@ impl AbpServer {
         Ok(shown.to_owned())
     }
 
-    /// Keeps a run going, and tells of its changes.
-    fn follow(&self, handle: RunHandle) -> watch::Receiver<Progress> {
+    /// Follows a run to its end, and tells of its changes.
+    async fn follow(&self, run_id: Uuid) -> Result<watch::Receiver<Progress>, AbpError> {
         let (sender, receiver) = watch::channel(Progress::default());
-        let run_id = handle.run_id;
+        let mut events = self.plane.follow(&self.principal, run_id, None).await?;
+        let plane = self.plane.clone();
         let changes = self.changes.clone();
         // Nobody may listen; then there is nobody to tell.
         drop(changes.send(Change::Resources));
         tokio::spawn(async move {
-            let mut events = handle.events;
             let changed = |what: &str| {
                 let uri = format!("abp://runs/{run_id}/{what}");
                 drop(changes.send(Change::Resource { uri }));
@@ -124,7 +138,7 @@ impl AbpServer {
                 sender.send_modify(|progress| progress.events += 1);
                 changed("events");
             }
-            let end = handle.receipt.await;
+            let end = plane.receipt(run_id).await;
             let end = end.map(Box::new).map_err(|error| error.to_string());
             sender.send_modify(|progress| progress.end = Some(end));
             for what in ["events", "diff", "receipt"] {
@@ -132,7 +146,7 @@ impl AbpServer {
             }
             drop(changes.send(Change::Resources));
         });
-        receiver
+        Ok(receiver)
     }
 }
 

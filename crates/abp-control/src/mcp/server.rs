@@ -24,20 +24,31 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How many changes may wait for somebody who is told of them.
 const CHANGES: usize = 256;
 
-/// The backplane as an MCP server, for every client of this process.
+/// The backplane as an MCP server, for the clients of one principal.
 #[derive(Debug)]
 pub struct AbpServer {
     pub(super) plane: ControlPlane,
+    pub(super) principal: Principal,
+    pub(super) start: RunStart,
     /// Runs work on directories below these; on the first where nothing is said.
     pub(super) roots: Vec<PathBuf>,
     pub(super) changes: broadcast::Sender<Change>,
+}
+
+/// The process that carries the runs of a server out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunStart {
+    /// This one: nothing else goes on in it, and the runs end with it.
+    Here,
+    /// Whichever claims them from the queue.
+    Queue,
 }
 
 /// What a tool gives: a value, or an error that a model can read.
 pub(super) type ToolResult = Result<Value, AbpError>;
 
 impl AbpServer {
-    /// A server whose runs work below directories.
+    /// A server of the local user whose runs work below directories and are carried out by this process.
     ///
     /// # Errors
     /// Fails where one of them is not there.
@@ -50,17 +61,26 @@ impl AbpServer {
         });
         Ok(Arc::new(Self {
             plane,
+            principal: Principal::local("mcp client").via("mcp"),
+            start: RunStart::Here,
             roots: roots.collect::<Result<_, _>>()?,
             changes: broadcast::channel(CHANGES).0,
         }))
     }
 
-    /// The identity of the clients: this server is the operator's, and so are its runs.
-    pub(super) fn principal(&self) -> Principal {
-        Principal::local("mcp client").via("mcp")
+    /// The same server for the clients of a principal. Their runs are queued; they see their own.
+    #[must_use]
+    pub fn for_principal(&self, principal: Principal) -> Arc<Self> {
+        Arc::new(Self {
+            plane: self.plane.clone(),
+            principal: principal.via("mcp"),
+            start: RunStart::Queue,
+            roots: self.roots.clone(),
+            changes: broadcast::channel(CHANGES).0,
+        })
     }
 
-    /// Cancels the runs that still go on and waits for their ends.
+    /// Cancels the runs that go on in this process and waits for their ends.
     pub async fn finish(&self) {
         let runtime = self.plane.runtime();
         let left = runtime.finish(CancelReason::Disconnect, GRACE).await;

@@ -4,12 +4,11 @@ use abp_dialect::{Dialect, Exchange};
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ClientHandle;
 use abp_receipt::ReceiptVerdict;
-use abp_store::ReceiptJudge;
+use abp_store::{KeyScope, ReceiptJudge, RunRecord};
 use abp_translate::{Options, translate_error, translate_request, translate_response};
 use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
-use crate::find::{RunScope, find_run};
 use crate::{CancelOutcome, CancelRequest};
 
 /// What clients are told of the tools.
@@ -28,7 +27,8 @@ impl AbpServer {
         progress: Option<&Value>,
         client: &ClientHandle,
     ) -> Option<ToolResult> {
-        if let Err(error) = check_names(name, arguments) {
+        let allowed = self.principal.require(KeyScope::RunsRead);
+        if let Err(error) = allowed.and_then(|()| check_names(name, arguments)) {
             return Some(Err(error));
         }
         Some(match name {
@@ -43,13 +43,16 @@ impl AbpServer {
         })
     }
 
+    /// A run of the client's principal.
+    async fn find(&self, run: &str) -> Result<RunRecord, AbpError> {
+        self.plane.find_run(&self.principal, run).await
+    }
+
     async fn status(&self, arguments: &Map<String, Value>) -> ToolResult {
-        let store = self.plane.store().await?;
-        let run = find_run(store, text(arguments, "run_id")?, &RunScope::All).await?;
-        let status = if run.ended_at.is_some() {
-            "ended"
-        } else {
-            "running"
+        let run = self.find(text(arguments, "run_id")?).await?;
+        let status = match run.state.is_final() {
+            true => "ended",
+            false => run.state.as_str(),
         };
         Ok(json!({
             "run_id": run.run_id,
@@ -62,10 +65,9 @@ impl AbpServer {
     }
 
     async fn cancel(&self, arguments: &Map<String, Value>) -> ToolResult {
-        let store = self.plane.store().await?;
-        let run = find_run(store, text(arguments, "run_id")?, &RunScope::All).await?;
-        let (caller, request) = (self.principal(), CancelRequest::default());
-        let cancelled = self.plane.cancel(&caller, run.run_id, request).await?;
+        let run = self.find(text(arguments, "run_id")?).await?;
+        let (caller, request) = (&self.principal, CancelRequest::default());
+        let cancelled = self.plane.cancel(caller, run.run_id, request).await?;
         let is_ending = !matches!(cancelled, CancelOutcome::AlreadyEnded(_));
         Ok(json!({ "run_id": run.run_id, "cancelled": is_ending }))
     }
@@ -80,8 +82,8 @@ impl AbpServer {
 
     /// The receipt of a run, as it is kept.
     async fn document(&self, run: &str) -> Result<Vec<u8>, AbpError> {
+        let run = self.find(run).await?;
         let store = self.plane.store().await?;
-        let run = find_run(store, run, &RunScope::All).await?;
         let record = store.receipt(run.run_id).await?;
         let record = record.ok_or_else(|| {
             let message = format!("run {} has not ended", run.run_id);

@@ -1,20 +1,56 @@
 //! Following a run for its sender, to the end of either.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use abp_control::ControlPlane;
-use abp_core::{AgentEvent, AgentEventKind, CancelReason, Receipt};
+use abp_control::{ControlPlane, EventStream, Principal};
+use abp_core::{AgentEvent, AgentEventKind, Receipt};
 use abp_error::AbpError;
-use abp_runtime::{Audience, Decider, RunHandle};
+use abp_runtime::Audience;
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::writer::Writer;
 
+/// The runs that senders listen to, and how many listen to each.
+#[derive(Debug, Default)]
+pub(super) struct Attachments {
+    counts: Mutex<HashMap<Uuid, usize>>,
+}
+
+impl Attachments {
+    fn attach(&self, run_id: Uuid) {
+        *self.lock().entry(run_id).or_default() += 1;
+    }
+
+    fn detach(&self, run_id: Uuid) {
+        let mut counts = self.lock();
+        let left = counts
+            .get(&run_id)
+            .map_or(0, |count| count.saturating_sub(1));
+        match left {
+            0 => drop(counts.remove(&run_id)),
+            left => drop(counts.insert(run_id, left)),
+        }
+    }
+
+    fn has(&self, run_id: Uuid) -> bool {
+        self.lock().contains_key(&run_id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, usize>> {
+        // Counts are never half changed.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Writes what a run says for its sender.
 pub(super) struct Follower {
+    pub(super) run_id: Uuid,
+    pub(super) events: EventStream,
     pub(super) audience: Audience,
     pub(super) writer: Writer,
     pub(super) parts: mpsc::Sender<Bytes>,
@@ -24,28 +60,64 @@ pub(super) struct Follower {
     /// When the sender heard something last.
     pub(super) last_sign: Instant,
     pub(super) plane: ControlPlane,
+    pub(super) principal: Principal,
+    pub(super) attachments: Arc<Attachments>,
+    pub(super) closing: watch::Receiver<bool>,
 }
 
 /// The sender is gone.
 struct Gone;
 
+/// How following a run ended.
+enum FollowEnd {
+    RunEnded,
+    SenderLeft,
+    /// The server stops; the run may go on after it.
+    ServerStops,
+}
+
 impl Follower {
-    /// Follows the run to its end; where its sender leaves before, the run is cancelled.
-    pub(super) async fn follow(mut self, handle: RunHandle) {
-        let run_id = handle.run_id;
-        let cancel = handle.cancel_handle();
-        let mut events = handle.events;
-        let stays = loop {
+    /// Follows the run to its end. A run whose sender left goes on for a while, so that the sender can come
+    /// back; then it is cancelled.
+    pub(super) async fn follow(mut self) {
+        let run_id = self.run_id;
+        self.attachments.attach(run_id);
+        let ended = self.write_all().await;
+        self.attachments.detach(run_id);
+        match ended {
+            FollowEnd::RunEnded => {
+                let receipt = self.plane.receipt(run_id).await;
+                // Who left meanwhile has missed the end only.
+                drop(self.end(&receipt).await);
+            }
+            FollowEnd::SenderLeft => self.wait_for_return().await,
+            FollowEnd::ServerStops => {}
+        }
+    }
+
+    async fn write_all(&mut self) -> FollowEnd {
+        let run_id = self.run_id;
+        let mut stops = false;
+        loop {
             // What happens need not be heard: it is the last word to the sender that counts.
             let quiet = self.last_sign + self.keep_alive;
             let next = tokio::select! {
                 biased;
-                () = self.parts.closed() => break false,
-                event = events.next() => event,
+                () = self.parts.closed() => return FollowEnd::SenderLeft,
+                event = self.events.next() => event,
+                () = closed(&mut self.closing), if !stops => {
+                    stops = true;
+                    // The last events of a run that has ended are still told.
+                    let run = self.plane.run(&self.principal, run_id).await;
+                    match run.is_ok_and(|run| run.state.is_final()) {
+                        true => continue,
+                        false => return FollowEnd::ServerStops,
+                    }
+                }
                 () = sleep_until(quiet) => {
                     self.last_sign = Instant::now();
                     if self.send(self.writer.keep_alive()).await.is_err() {
-                        break false;
+                        return FollowEnd::SenderLeft;
                     }
                     continue;
                 }
@@ -54,23 +126,30 @@ impl Follower {
                 tracing::error!(target: "abp.daemon", %run_id, %error, "the run cannot be followed");
                 None
             });
-            let Some(followed) = next else { break true };
+            let Some(followed) = next else {
+                return FollowEnd::RunEnded;
+            };
             if self.show(&followed.event).await.is_err() {
-                break false;
+                return FollowEnd::SenderLeft;
             }
-        };
-        if !stays {
-            cancel.cancel(CancelReason::Disconnect);
         }
-        drop(events);
-        let receipt = handle.receipt.await.map_err(AbpError::from);
-        if stays {
-            // Who left meanwhile has missed the end only.
-            drop(self.end(&receipt).await);
+    }
+
+    /// Cancels the run unless a sender listens to it in time.
+    async fn wait_for_return(mut self) {
+        let run_id = self.run_id;
+        let time = self.plane.config().control.assist_reattach_secs;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(time.into())) => {}
+            // A server that stops gives its runs back or ends them itself.
+            () = closed(&mut self.closing) => return,
         }
-        drop(self.parts);
-        if let Ok(receipt) = receipt {
-            discard(&self.plane, run_id, &receipt).await;
+        if self.attachments.has(run_id) {
+            return;
+        }
+        let cancelled = self.plane.cancel_abandoned(&self.principal, run_id).await;
+        if let Err(error) = cancelled {
+            tracing::warn!(target: "abp.daemon", %run_id, %error, "an abandoned run goes on");
         }
     }
 
@@ -114,20 +193,7 @@ impl Follower {
     }
 }
 
-/// What the agent left in its directory is in the receipt; nobody decides about it later.
-async fn discard(plane: &ControlPlane, run_id: Uuid, receipt: &Receipt) {
-    if receipt.artifacts.iter().all(|one| one.kind != "stage") {
-        return;
-    }
-    if let Err(error) = plane.discard(run_id, assist()).await {
-        tracing::warn!(target: "abp.daemon", %run_id, %error, "a workspace was not removed");
-    }
-}
-
-/// Who discards the workspace of a run that was only to be listened to.
-fn assist() -> Decider {
-    Decider {
-        by: "assist".to_owned(),
-        via: "http".to_owned(),
-    }
+/// Resolves when the server stops.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    drop(closing.wait_for(|closing| *closing).await);
 }

@@ -7,9 +7,6 @@ use abp_glob::GlobList;
 
 use super::request::AssistRequest;
 
-/// The ending of the empty directory beside that of the stages. Runs get a copy of it.
-const EMPTY: &str = "assist";
-
 /// What an agent may do where the operator does not say: work in its own directory.
 const USUAL_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
 
@@ -21,7 +18,7 @@ pub(super) async fn build(
     if let Some(model) = &request.model {
         check_model(model, plane)?;
     }
-    let workspace = empty_workspace(plane).await?;
+    let workspace = plane.empty_workspace(WorkspaceSpec::default()).await?;
     OrderDraft::new(&request.task)
         .policy(PolicyChoice::Unless(own_directory_only()))
         .with(|order| {
@@ -33,23 +30,6 @@ pub(super) async fn build(
             order.lineage.clone_from(&request.lineage);
         })
         .build(plane)
-}
-
-/// A directory of our own. Whatever may be found in it is left out.
-async fn empty_workspace(plane: &ControlPlane) -> Result<WorkspaceSpec, AbpError> {
-    let root = plane.config().stages_dir.with_extension(EMPTY);
-    tokio::fs::create_dir_all(&root).await.map_err(|error| {
-        AbpError::new(
-            ErrorCode::WorkspaceInitFailed,
-            "there is no room for a workspace",
-        )
-        .with_source(error)
-    })?;
-    Ok(WorkspaceSpec {
-        root: root.display().to_string(),
-        exclude: vec!["**".to_owned()],
-        ..WorkspaceSpec::default()
-    })
 }
 
 fn own_directory_only() -> PolicyProfile {

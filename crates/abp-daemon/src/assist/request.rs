@@ -3,9 +3,11 @@
 use abp_core::{AgentRequest, ContextSnippet, PartialCapabilities, RequestLineage, read_document};
 use abp_error::ErrorCode;
 use abp_gateway::Refusal;
+use abp_stream::Conversation;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::accept::Profile;
@@ -29,31 +31,35 @@ pub(super) struct AssistRequest {
     pub(super) left_out: Vec<String>,
 }
 
-/// The sender's own names for what it takes part in.
-#[derive(Debug, Clone)]
-pub(super) struct Conversation {
-    pub(super) thread_id: String,
-    pub(super) run_id: String,
-}
-
-/// What tells the forms of a request apart.
+/// What tells the forms of a request apart, and which ids it has.
 #[derive(Deserialize)]
 struct Shape {
     #[serde(rename = "threadId")]
     thread_id: Option<IgnoredAny>,
+    request_id: Option<IgnoredAny>,
+    root_request_id: Option<IgnoredAny>,
 }
 
 impl AssistRequest {
-    /// Reads a request. What is not known is ignored; what has the wrong type is refused.
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+    /// Reads a request. What is not known is ignored; what has the wrong type is refused. A request without
+    /// an id of its own gets one; with an idempotency key that is the same when it is sent again.
+    pub(super) fn read(body: &[u8], key: Option<&str>) -> Result<Self, Refusal> {
+        let own_id = key.map_or_else(Uuid::new_v4, id_of);
         match document::<Shape>(body)?.thread_id {
-            Some(IgnoredAny) => Self::of_run_input(body),
-            None => Self::of_agent_request(body),
+            Some(IgnoredAny) => Self::of_run_input(body, own_id),
+            None => Self::of_agent_request(body, own_id),
         }
     }
 
-    fn of_agent_request(body: &[u8]) -> Result<Self, Refusal> {
-        let request: AgentRequest = document(body)?;
+    fn of_agent_request(body: &[u8], own_id: Uuid) -> Result<Self, Refusal> {
+        let mut request: AgentRequest = document(body)?;
+        let shape: Shape = document(body)?;
+        if shape.request_id.is_none() {
+            request.request_id = own_id;
+        }
+        if shape.root_request_id.is_none() {
+            request.root_request_id = request.request_id;
+        }
         let AgentFields {
             payload,
             capabilities,
@@ -78,7 +84,7 @@ impl AssistRequest {
         })
     }
 
-    fn of_run_input(body: &[u8]) -> Result<Self, Refusal> {
+    fn of_run_input(body: &[u8], own_id: Uuid) -> Result<Self, Refusal> {
         let input: RunAgentInput = document(body)?;
         // Whatever else is forwarded there is not for us.
         let forwarded = match input.forwarded_props {
@@ -95,7 +101,7 @@ impl AssistRequest {
             });
         }
         Ok(Self {
-            id: Uuid::new_v4(),
+            id: own_id,
             task,
             snippets,
             backend: forwarded.backend,
@@ -261,6 +267,16 @@ fn split(messages: &[InputMessage]) -> Result<(String, Vec<String>), Refusal> {
         .into_iter()
         .map(|(role, text)| format!("{role}: {text}"));
     Ok((task, others.collect()))
+}
+
+/// The id of a request that has none but its idempotency key.
+fn id_of(key: &str) -> Uuid {
+    let digest = Sha256::digest(key.as_bytes());
+    let mut bytes = [0; 16];
+    for (byte, taken) in bytes.iter_mut().zip(digest) {
+        *byte = taken;
+    }
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 fn document<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {

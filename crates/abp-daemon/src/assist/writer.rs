@@ -3,14 +3,12 @@
 use abp_core::{AgentEvent, Receipt, StreamPacket};
 use abp_error::AbpError;
 use abp_gateway::current_time;
-use abp_stream::{Packets, Transcript};
+use abp_stream::{AgUi, Conversation, Packets, Transcript};
 use bytes::Bytes;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::accept::{Framing, Profile};
-use super::agui::AgUi;
-use super::request::Conversation;
 
 /// Writes the events of a run.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use abp_config::BackendConfig;
-use abp_core::{CancelReason, Outcome, PacketOp, Receipt, StreamPacket};
+use abp_core::{CancelReason, MicroUsd, Outcome, PacketOp, Receipt, StreamPacket};
 use abp_dialect::Dialect;
+use abp_store::{KeyScope, NewApiKey};
 use abp_testkit::{FakeVendor, Reply as Vendor};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -17,7 +18,7 @@ use crate::limits;
 const CITATIONS: &str = "CITATION_BLOCK";
 
 /// A daemon whose usual backend plays these steps.
-fn stage(steps: &Value) -> (Lab, TempDir) {
+pub(crate) fn stage(steps: &Value) -> (Lab, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("script.json");
     let content = json!({ "name": "story", "steps": steps }).to_string();
@@ -30,6 +31,7 @@ fn stage(steps: &Value) -> (Lab, TempDir) {
         config.backends.insert("story".to_owned(), story);
         config.default_backend = Some("story".to_owned());
         config.server.keepalive_secs = 1;
+        config.control.assist_reattach_secs = 1;
     });
     (lab, dir)
 }
@@ -308,9 +310,9 @@ fn what_cannot_be_run_is_refused() {
     assert_eq!(lab.post_as("nobody", "/v1/assist", &good, "").status, 401);
 }
 
-/// Nothing but what the operator serves, and nobody but the operator.
+/// Nothing but what the operator serves; and a key that may, unless it has a budget that would not count.
 #[test]
-fn models_and_keys_are_the_operators() {
+fn models_are_the_operators_and_keys_need_the_scope() {
     let vendor = FakeVendor::start(Vendor::json("{}")).expect("a vendor");
     let mut up = upstream(Dialect::OpenAi, &vendor);
     up.models = vec!["served-*".to_owned()];
@@ -320,9 +322,85 @@ fn models_and_keys_are_the_operators() {
         let reply = assist(&lab, "", &request(&json!({ "payload": payload })));
         assert_eq!(reply.status, status, "{model}: {}", reply.text());
     }
-    limits::add(&lab, limits::key("guest"));
-    let reply = lab.post_as("guest", "/v1/assist", &request(&Value::Null), "");
-    assert_eq!(reply.status, 403, "{}", reply.text());
+    let with = |id: &str, scopes: &[KeyScope], budget: Option<MicroUsd>| {
+        let scopes = scopes.to_vec();
+        limits::add(
+            &lab,
+            NewApiKey {
+                scopes,
+                budget,
+                ..limits::key(id)
+            },
+        );
+    };
+    let budget = Some(MicroUsd::from_micros(1));
+    with("guest", &KeyScope::USUAL, None);
+    with("asker", &[KeyScope::Models], None);
+    with("spender", &KeyScope::USUAL, budget);
+    with("trusted", &[KeyScope::Assist, KeyScope::RunsWrite], budget);
+    for (key, status) in [
+        ("guest", 200),
+        ("asker", 403),
+        ("spender", 403),
+        ("trusted", 200),
+    ] {
+        let reply = lab.post_as(key, "/v1/assist", &request(&Value::Null), "");
+        assert_eq!(reply.status, status, "{key}: {}", reply.text());
+    }
+}
+
+/// A run is its key's: it is queued as any other, shown to no other key, and its request sent again gets
+/// the same answer from the start.
+#[test]
+fn a_request_that_is_sent_again_gets_its_run() {
+    let (lab, _dir) = stage(&story());
+    let own = lab.key("own", &[KeyScope::Assist, KeyScope::RunsRead]);
+    let other = lab.key("other", &[KeyScope::Assist, KeyScope::RunsRead]);
+    let body = request(&Value::Null);
+    let agui = json!({ "threadId": "t", "runId": "r", "messages": [{ "role": "user", "content": "hi" }],
+                       "forwardedProps": { "backend": "story" } });
+    for (name, body) in [("packets", body), ("agui", agui.to_string())] {
+        let headers = format!("idempotency-key: {name}\r\n");
+        let first = lab.post_as(&own, "/v1/assist", &body, &headers);
+        assert_eq!(first.status, 200, "{}", first.text());
+        let again = lab.post_as(&own, "/v1/assist", &body, &headers);
+        assert_eq!(again.text(), first.text(), "{name}");
+        let run = first.header("x-abp-run-id").expect("a run").to_owned();
+        assert_eq!(again.header("x-abp-run-id"), Some(run.as_str()));
+        let look = |key| lab.call("GET", key, &format!("/v1/runs/{run}"), "", b"");
+        assert_eq!(look(&own).json()["state"], "complete");
+        assert_eq!(look(&other).status, 404);
+        let others = lab.post_as(&other, "/v1/assist", &body, &headers);
+        assert_ne!(others.header("x-abp-run-id"), Some(run.as_str()), "{name}");
+    }
+}
+
+/// A sender that comes back in time finds its run going on, and the run ends as if nothing had happened.
+#[test]
+fn a_sender_that_comes_back_finds_its_run() {
+    let steps = json!([
+        { "do": "say", "text": "hi" }, { "do": "sleep", "ms": 1_500 }, { "do": "say", "text": " there" }
+    ]);
+    let (lab, _dir) = stage(&steps);
+    let body = request(&Value::Null);
+    let mut stream = lab.connect();
+    stream
+        .write_all(request_head("text/event-stream", "idempotency-key: back\r\n", &body).as_bytes())
+        .expect("a request");
+    let mut begin = [0; 512];
+    assert!(stream.read(&mut begin).expect("a beginning") > 0);
+    drop(stream);
+    let again = assist(&lab, "idempotency-key: back\r\n", &body);
+    assert_eq!(words(&packets(&again)), "hi there");
+    assert_eq!(receipt_of_run(&lab, 1).outcome, Outcome::Complete);
+}
+
+fn request_head(accept: &str, headers: &str, body: &str) -> String {
+    format!(
+        "POST /v1/assist HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
+         content-type: application/json\r\naccept: {accept}\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// Where the operator says nothing, an agent may work in its directory and do nothing else.
@@ -382,7 +460,7 @@ fn the_same_run_in_other_forms() {
     );
 }
 
-/// Who leaves ends the run.
+/// A sender that leaves and does not come back ends the run.
 #[test]
 fn a_sender_that_leaves_cancels_the_run() {
     let steps = json!([{ "do": "say", "text": "hi" }, { "do": "sleep", "ms": 60_000 }]);
@@ -390,11 +468,7 @@ fn a_sender_that_leaves_cancels_the_run() {
     for (number, accept) in [(1, "text/event-stream"), (2, "application/json")] {
         let body = request(&Value::Null);
         let mut stream = lab.connect();
-        let head = format!(
-            "POST /v1/assist HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
-             content-type: application/json\r\naccept: {accept}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let head = request_head(accept, "", &body);
         stream.write_all(head.as_bytes()).expect("a request");
         if accept == "text/event-stream" {
             let mut begin = [0; 512];

@@ -94,7 +94,8 @@ impl Lab {
             let server = server.await.expect("a server");
             let addr = server.local_addr().expect("an address");
             daemon.start().await.expect("webhooks");
-            let workers = plane.start_workers(WorkerLimits::default()).await;
+            let limits = WorkerLimits::of(plane.config());
+            let workers = plane.start_workers(limits).await;
             (gateway, daemon, server, addr, workers.expect("workers"))
         });
         let (stop, stopped) = oneshot::channel();

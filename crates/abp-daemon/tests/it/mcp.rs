@@ -1,8 +1,10 @@
 //! MCP over HTTP, as clients of both eras and strangers meet it.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use abp_config::McpServerConfig;
+use abp_store::KeyScope;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,7 +55,7 @@ fn initialize(lab: &Lab, key: &str, path: &str) -> (Value, String) {
 /// A client of one of the eras.
 enum Client {
     Legacy { session: String },
-    Modern,
+    Modern { key: String },
 }
 
 impl Client {
@@ -65,7 +67,7 @@ impl Client {
                 headers.push(("mcp-session-id", session.as_str()));
                 headers.push(("mcp-protocol-version", "2025-11-25"));
             }
-            Self::Modern => {
+            Self::Modern { .. } => {
                 params["_meta"] = json!({
                     format!("{META}/protocolVersion"): "2026-07-28",
                     format!("{META}/clientCapabilities"): {},
@@ -77,7 +79,11 @@ impl Client {
         }
         headers.retain(|(_, value)| !value.is_empty());
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let reply = send(lab, KEY, OWN, &body, &headers);
+        let key = match self {
+            Self::Legacy { .. } => KEY,
+            Self::Modern { key } => key,
+        };
+        let reply = send(lab, key, OWN, &body, &headers);
         assert_eq!(reply.status, 200, "{method}: {}", reply.text());
         reply.json()["result"].clone()
     }
@@ -167,7 +173,8 @@ fn runs_are_started_in_both_eras_and_only_below_the_roots() {
     let outside = lab.dir.path().to_str().expect("a path").to_owned();
     let inside = work.path().join("project");
     let inside = inside.to_str().expect("a path");
-    for client in [Client::Legacy { session }, Client::Modern] {
+    let key = KEY.to_owned();
+    for client in [Client::Legacy { session }, Client::Modern { key }] {
         let call = |arguments: Value| {
             let params = json!({ "name": "abp_run", "arguments": arguments });
             client.ask(&lab, "tools/call", params)
@@ -192,4 +199,45 @@ fn runs_are_started_in_both_eras_and_only_below_the_roots() {
             assert_eq!(refused["isError"], true, "{word}: {refused:#}");
         }
     }
+}
+
+/// A run that a client started is its key's: it is queued, goes on without the client, and no other key can
+/// look at it or cancel it.
+#[test]
+fn runs_belong_to_the_key_of_their_client() {
+    let (lab, _work) = stage();
+    let scopes = [KeyScope::RunsRead, KeyScope::RunsWrite];
+    let client = |name: &str, scopes: &[KeyScope]| {
+        let key = lab.key(name, scopes);
+        Client::Modern { key }
+    };
+    let (own, other) = (client("own", &scopes), client("other", &scopes));
+    let reader = client("reader", &[KeyScope::RunsRead]);
+    let call = |client: &Client, name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        client.ask(&lab, "tools/call", params)
+    };
+    let started = call(&own, "abp_run", json!({ "task": "hello" }));
+    let started = &started["structuredContent"];
+    assert_eq!(started["status"], "queued", "{started:#}");
+    let run = json!({ "run_id": started["run_id"] });
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while call(&own, "abp_status", run.clone())["structuredContent"]["status"] != "ended" {
+        assert!(Instant::now() < deadline, "the run did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for tool in ["abp_status", "abp_cancel", "abp_receipt", "abp_verify"] {
+        let refused = call(&other, tool, run.clone());
+        assert_eq!(refused["isError"], true, "{tool}: {refused:#}");
+        assert_eq!(call(&own, tool, run.clone())["isError"], false, "{tool}");
+    }
+    let listed = |client: &Client| {
+        let listed = client.ask(&lab, "resources/list", json!({}));
+        listed["resources"].as_array().map(Vec::len)
+    };
+    assert_eq!((listed(&own), listed(&other)), (Some(3), Some(0)));
+    assert_eq!(
+        call(&reader, "abp_run", json!({ "task": "hello" }))["isError"],
+        true
+    );
 }

@@ -213,6 +213,7 @@ impl Probe {
                 measures_usage: true,
                 priority: 0,
                 is_demonstration: false,
+                takes_sessions: false,
                 model: None,
             },
             opened: AtomicUsize::new(0),

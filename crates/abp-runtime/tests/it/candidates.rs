@@ -48,6 +48,7 @@ impl Candidate {
                 measures_usage: true,
                 priority,
                 is_demonstration: false,
+                takes_sessions: false,
                 model: None,
             },
             gives_up,

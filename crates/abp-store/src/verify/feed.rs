@@ -70,7 +70,8 @@ pub(super) struct ChangeSetRow {
 pub(super) struct StartedRow {
     pub(super) run_id: String,
     pub(super) accepted_at: i64,
-    pub(super) order_json: String,
+    /// Absent where it was erased, after the events.
+    pub(super) order_json: Option<String>,
     pub(super) order_sha256: String,
     pub(super) backend: String,
     pub(super) backend_asked: Option<String>,
@@ -93,7 +94,9 @@ const ENTRIES: &str = "SELECT log.seq, entry, leaf,
         receipts.run, ended.run_id, receipts.document, ended.outcome, ended.ended_at,
         change_sets.sha256, change_sets.state,
         EXISTS (SELECT 1 FROM decisions AS d WHERE d.run = receipts.run), receipts.sha256,
-        started.run_id, started.accepted_at, started.work_order, started.work_order_sha256,
+        started.run_id, started.accepted_at,
+        CASE WHEN started.work_order = '' AND started.id IN (SELECT run FROM erasures)
+            THEN NULL ELSE started.work_order END, started.work_order_sha256,
         started.backend, started.backend_asked, started.principal, started.idempotency_key,
         started.request_sha256, started.project_path, started.project_inode,
         started.project_born,
@@ -199,7 +202,7 @@ impl StoreReader {
 
     /// The removal of a run's events, where there was one.
     async fn erasure_of(&self, run: i64) -> Option<Fed> {
-        let found: Result<Option<(Vec<u8>, bool)>, sqlx::Error> = sqlx::query_as(
+        let found: Result<Option<(Vec<u8>, bool)>, sqlx::Error> = sql::query_as(
             "SELECT CAST(entry AS BLOB), is_done FROM erasures
             JOIN log ON log.seq = erasures.log_seq WHERE run = ?",
         )
@@ -259,7 +262,9 @@ impl StoreReader {
             FROM receipts LEFT JOIN runs ON runs.id = receipts.run
                 LEFT JOIN change_sets ON change_sets.run = receipts.run
             WHERE receipts.log_seq = ?";
-        let started = "SELECT run_id, accepted_at, work_order, work_order_sha256, backend,
+        let started = "SELECT run_id, accepted_at,
+                CASE WHEN work_order = '' AND id IN (SELECT run FROM erasures)
+                    THEN NULL ELSE work_order END, work_order_sha256, backend,
                 backend_asked, principal, idempotency_key, request_sha256, project_path,
                 project_inode, project_born
             FROM runs WHERE log_seq = ?";

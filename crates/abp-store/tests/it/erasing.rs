@@ -150,3 +150,31 @@ async fn a_removal_that_the_log_does_not_have_is_found() {
         assert!(!coverage(&copied).await.0, "{edit}");
     }
 }
+
+/// An order goes after the events, and the store stays sound; an order that is empty without an entry of
+/// the log is a damage.
+#[tokio::test]
+async fn an_order_goes_with_its_events_only() {
+    let dir = crate::lab::directory();
+    let store = open(dir.path()).await;
+    let run_id = ended_run(&store).await;
+    let refused = store.erase_order(run_id).await;
+    assert!(
+        matches!(refused, Err(StoreError::NotErasable(_))),
+        "{refused:?}"
+    );
+    let copies = crate::lab::directory();
+    let damaged = copies.path().join("state");
+    copy(dir.path(), &damaged);
+    change(&damaged.join("store.db"), "UPDATE runs SET work_order = ''").await;
+    assert!(!coverage(&damaged).await.0);
+    store.begin_erasure(run_id).await.expect("begun");
+    erase(&store, run_id).await;
+    assert!(store.erase_order(run_id).await.expect("erased"));
+    assert!(!store.erase_order(run_id).await.expect("erased before"));
+    let run = store.run(run_id).await.expect("readable").expect("a run");
+    assert_eq!(run.order_json, "");
+    assert!(store.receipt(run_id).await.expect("readable").is_some());
+    store.close().await;
+    assert_eq!(coverage(dir.path()).await, (true, 1));
+}

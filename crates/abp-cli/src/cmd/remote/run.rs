@@ -35,10 +35,15 @@ pub(crate) fn run(
         let root = std::fs::canonicalize(&order.workspace.root)
             .map_err(|error| AbpError::new(ErrorCode::WorkspaceInitFailed, error.to_string()))?;
         order.workspace.root = WorkspaceSpec::default().root;
+        let continue_from = match &args.continue_run {
+            Some(run) => Some(remote.find(run).await?.run_id),
+            None => None,
+        };
         let request = SubmitRequest {
             order,
             backend: args.backend.clone(),
             workspace: Some(WorkspaceSource::Uploaded(uploaded.workspace_id)),
+            continue_from,
             options: SubmitOptions {
                 timeout_secs: args.limits.timeout.map(|time| time.as_secs().max(1)),
                 approve: args.governance.approve.clone(),
@@ -46,7 +51,13 @@ pub(crate) fn run(
             },
         };
         let key = args.idempotency_key.as_deref();
-        let submitted = remote.submit(&request, key).await?;
+        let submitted = match &args.fork {
+            Some(run) => {
+                let run_id = remote.find(run).await?.run_id;
+                remote.fork(run_id, &request, key).await?
+            }
+            None => remote.submit(&request, key).await?,
+        };
         let run_id = submitted.run_id;
         if submitted.is_replay {
             output.warn(&format!("run {run_id} was started by this request before"));

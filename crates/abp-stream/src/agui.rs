@@ -7,15 +7,22 @@ use abp_error::AbpError;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::request::Conversation;
-
 /// The version of AG-UI that is spoken.
 const VERSION: &str = "1.0";
+
+/// The sender's own names for what it takes part in.
+#[derive(Debug, Clone)]
+pub struct Conversation {
+    /// The thread.
+    pub thread_id: String,
+    /// The run within the thread.
+    pub run_id: String,
+}
 
 /// Writes the events of one run. Messages and reasoning are opened when something is said and closed
 /// when something else happens; what AG-UI has no event for is a custom one.
 #[derive(Debug)]
-pub(super) struct AgUi {
+pub struct AgUi {
     run_id: Uuid,
     conversation: Conversation,
     open: Open,
@@ -39,7 +46,9 @@ enum Open {
 }
 
 impl AgUi {
-    pub(super) fn new(run_id: Uuid, conversation: Conversation) -> Self {
+    /// The events of a new stream.
+    #[must_use]
+    pub fn new(run_id: Uuid, conversation: Conversation) -> Self {
         Self {
             run_id,
             conversation,
@@ -53,7 +62,7 @@ impl AgUi {
     }
 
     /// The events for an event of the run.
-    pub(super) fn event(&mut self, event: &AgentEvent) -> Vec<Value> {
+    pub fn event(&mut self, event: &AgentEvent) -> Vec<Value> {
         match &event.kind {
             AgentEventKind::RunStarted { .. } => self.start(event),
             AgentEventKind::AssistantDelta { text } => {
@@ -107,7 +116,7 @@ impl AgUi {
     }
 
     /// How the run ended.
-    pub(super) fn end(&mut self, receipt: &Result<Receipt, AbpError>) -> Vec<Value> {
+    pub fn end(&mut self, receipt: &Result<Receipt, AbpError>) -> Vec<Value> {
         self.close();
         match receipt {
             Ok(receipt) => self.finish(receipt),

@@ -30,6 +30,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// The agent's session of an earlier run to go on with.
     pub session: Option<AgentSession>,
+    /// A command for `sh -c` that judges the result, in a sandbox, before the receipt is written.
+    pub check: Option<String>,
     /// The webhooks that are told of the run's approvals and of its end, by their configured names.
     pub notify: Vec<String>,
 }
@@ -47,6 +49,7 @@ impl Submission {
             prices: None,
             idempotency_key: None,
             session: None,
+            check: None,
             notify: Vec::new(),
         }
     }
@@ -76,6 +79,8 @@ pub(crate) struct StoredSubmission {
     pub(crate) prices: Option<PriceTable>,
     #[serde(default)]
     session: Option<AgentSession>,
+    #[serde(default)]
+    check: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +108,7 @@ impl StoredSubmission {
             client_origins: submission.client_origins,
             prices: submission.prices.clone(),
             session: submission.session.clone(),
+            check: submission.check.clone(),
         }
     }
 
@@ -134,6 +140,7 @@ impl StoredSubmission {
             client_origins: self.client_origins,
             prices: self.prices,
             session: self.session,
+            check: self.check,
             ..Submission::new(self.order)
         })
     }

@@ -39,6 +39,25 @@ const SEARCHING_TOOLS: &[&str] = &[
     "tool_grep",
 ];
 
+/// Told by agents that load earlier sessions.
+const RESUMING: &[&str] = &["streaming", "session_resume", "image_input", "mcp_client"];
+/// Told by agents that fork sessions besides.
+const FORKING: &[&str] = &[
+    "streaming",
+    "session_resume",
+    "session_fork",
+    "image_input",
+    "mcp_client",
+];
+/// Told by agents that load earlier sessions and take audio.
+const HEARING: &[&str] = &[
+    "streaming",
+    "session_resume",
+    "image_input",
+    "audio",
+    "mcp_client",
+];
+
 static PRESETS: [AgentPreset; 7] = [
     AgentPreset {
         name: "claude",
@@ -66,6 +85,7 @@ static PRESETS: [AgentPreset; 7] = [
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: FORKING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -100,6 +120,7 @@ supports_websockets = false
         mode: Some("agent-full-access"),
         permissions: PermissionBehaviour::NeverAsks,
         offers_files: false,
+        told: FORKING,
         tools: USUAL_TOOLS,
     },
     AgentPreset {
@@ -126,6 +147,7 @@ supports_websockets = false
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: HEARING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -148,6 +170,7 @@ supports_websockets = false
         mode: None,
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: RESUMING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -178,6 +201,7 @@ max_context_size = 200000
         mode: Some("default"),
         permissions: PermissionBehaviour::NeverAsks,
         offers_files: true,
+        told: FORKING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -205,6 +229,7 @@ max_context_size = 200000
         mode: None,
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: FORKING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -229,6 +254,7 @@ max_context_size = 200000
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: true,
+        told: HEARING,
         tools: SEARCHING_TOOLS,
     },
 ];

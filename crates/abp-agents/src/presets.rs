@@ -29,7 +29,8 @@ pub fn find_preset(name: &str) -> Option<&'static AgentPreset> {
 const CHANGING_TOOLS: &[&str] = &["Write", "Edit", "Bash"];
 /// Tools that every agent of the table has.
 const USUAL_TOOLS: &[&str] = &["tool_read", "tool_write", "tool_edit", "tool_bash"];
-/// The same, with searching files by name and content.
+/// The same, with searching files by name and content. Claude Code declares no tools for it, and those of opencode
+/// need a program that it would download first.
 const SEARCHING_TOOLS: &[&str] = &[
     "tool_read",
     "tool_write",
@@ -86,7 +87,7 @@ static PRESETS: [AgentPreset; 7] = [
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
         told: FORKING,
-        tools: SEARCHING_TOOLS,
+        tools: USUAL_TOOLS,
     },
     AgentPreset {
         name: "codex",
@@ -230,7 +231,7 @@ max_context_size = 200000
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
         told: FORKING,
-        tools: SEARCHING_TOOLS,
+        tools: USUAL_TOOLS,
     },
     AgentPreset {
         name: "qwen",

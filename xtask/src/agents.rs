@@ -5,7 +5,6 @@
 //! skipped with the reason. The last line is `N passed, N failed, N skipped`.
 
 mod acp;
-mod model;
 mod run;
 
 use std::fs;

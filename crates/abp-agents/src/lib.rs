@@ -7,9 +7,11 @@
 mod install;
 mod preset;
 mod presets;
+mod scripted_model;
 mod template;
 
 pub use install::{AgentsDirectory, InstallState, InstalledAgent};
 pub use preset::{AgentPreset, AgentProgram, PackageSource, PermissionBehaviour};
 pub use presets::{find_preset, presets};
+pub use scripted_model::ScriptedModel;
 pub use template::{GatewayTarget, fill, fill_pairs};

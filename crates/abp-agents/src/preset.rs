@@ -29,6 +29,9 @@ pub struct AgentPreset {
     /// Whether it is offered to read and write files through the host. Some agents write through it, which
     /// puts the policy in front of their writes; Gemini CLI cannot make new files then.
     pub offers_files: bool,
+    /// The capabilities that the pinned version tells when it is opened, by their wire names. They are known
+    /// before that, so that agents can be compared without starting any.
+    pub told: &'static [&'static str],
     /// The capabilities of its tools, by their wire names, from the tools it declares to its model.
     pub tools: &'static [&'static str],
 }

@@ -29,7 +29,8 @@ pub fn find_preset(name: &str) -> Option<&'static AgentPreset> {
 const CHANGING_TOOLS: &[&str] = &["Write", "Edit", "Bash"];
 /// Tools that every agent of the table has.
 const USUAL_TOOLS: &[&str] = &["tool_read", "tool_write", "tool_edit", "tool_bash"];
-/// The same, with searching files by name and content.
+/// The same, with searching files by name and content. Claude Code declares no tools for it, and those of opencode
+/// need a program that it would download first.
 const SEARCHING_TOOLS: &[&str] = &[
     "tool_read",
     "tool_write",
@@ -37,6 +38,25 @@ const SEARCHING_TOOLS: &[&str] = &[
     "tool_bash",
     "tool_glob",
     "tool_grep",
+];
+
+/// Told by agents that load earlier sessions.
+const RESUMING: &[&str] = &["streaming", "session_resume", "image_input", "mcp_client"];
+/// Told by agents that fork sessions besides.
+const FORKING: &[&str] = &[
+    "streaming",
+    "session_resume",
+    "session_fork",
+    "image_input",
+    "mcp_client",
+];
+/// Told by agents that load earlier sessions and take audio.
+const HEARING: &[&str] = &[
+    "streaming",
+    "session_resume",
+    "image_input",
+    "audio",
+    "mcp_client",
 ];
 
 static PRESETS: [AgentPreset; 7] = [
@@ -66,7 +86,8 @@ static PRESETS: [AgentPreset; 7] = [
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
-        tools: SEARCHING_TOOLS,
+        told: FORKING,
+        tools: USUAL_TOOLS,
     },
     AgentPreset {
         name: "codex",
@@ -100,6 +121,7 @@ supports_websockets = false
         mode: Some("agent-full-access"),
         permissions: PermissionBehaviour::NeverAsks,
         offers_files: false,
+        told: FORKING,
         tools: USUAL_TOOLS,
     },
     AgentPreset {
@@ -126,6 +148,7 @@ supports_websockets = false
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: HEARING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -148,6 +171,7 @@ supports_websockets = false
         mode: None,
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
+        told: RESUMING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -178,6 +202,7 @@ max_context_size = 200000
         mode: Some("default"),
         permissions: PermissionBehaviour::NeverAsks,
         offers_files: true,
+        told: FORKING,
         tools: SEARCHING_TOOLS,
     },
     AgentPreset {
@@ -205,7 +230,8 @@ max_context_size = 200000
         mode: None,
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: false,
-        tools: SEARCHING_TOOLS,
+        told: FORKING,
+        tools: USUAL_TOOLS,
     },
     AgentPreset {
         name: "qwen",
@@ -229,6 +255,7 @@ max_context_size = 200000
         mode: Some("default"),
         permissions: PermissionBehaviour::AsksFor(CHANGING_TOOLS),
         offers_files: true,
+        told: HEARING,
         tools: SEARCHING_TOOLS,
     },
 ];

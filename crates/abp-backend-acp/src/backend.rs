@@ -54,8 +54,11 @@ impl AcpBackend {
         Self {
             descriptor: BackendDescriptor {
                 name: name.into(),
-                // Only the agent itself knows.
-                manifest: None,
+                // Of a configured program only the program itself knows.
+                manifest: spec
+                    .told
+                    .as_ref()
+                    .map(|told| manifest::native(told.iter().chain(&spec.tools))),
                 // It has tools of its own: what it does is seen when it says so.
                 holders: Holders::ANNOUNCED,
                 mounts: false,
@@ -80,6 +83,13 @@ impl AcpBackend {
     pub fn with_gateway(mut self, gateway: Arc<dyn ModelGateway>) -> Self {
         self.descriptor.measures_usage = true;
         self.gateway = Some(gateway);
+        self
+    }
+
+    /// Says that its models are a demonstration, so that it is never chosen while a real backend is there.
+    #[must_use]
+    pub fn with_demonstration_models(mut self) -> Self {
+        self.descriptor.is_demonstration = true;
         self
     }
 

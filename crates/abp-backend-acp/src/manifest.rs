@@ -66,9 +66,14 @@ pub(crate) fn manifest(
         (Capability::McpClient, capabilities.mcp_capabilities.http),
     ];
     let told = told.into_iter().filter(|(_, has)| *has);
-    let told = told.map(|(capability, _)| capability);
-    told.chain(tools.iter().cloned())
-        .map(|capability| (capability, SupportLevel::Native))
+    let told: Vec<Capability> = told.map(|(capability, _)| capability).collect();
+    native(told.iter().chain(tools))
+}
+
+/// A manifest in which all of these are native.
+pub(crate) fn native<'a>(capabilities: impl Iterator<Item = &'a Capability>) -> CapabilityManifest {
+    let all = capabilities.cloned();
+    all.map(|capability| (capability, SupportLevel::Native))
         .collect()
 }
 

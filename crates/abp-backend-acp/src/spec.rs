@@ -40,6 +40,8 @@ pub struct AcpSpec {
     pub offers_files: bool,
     /// Capabilities that it has besides those it tells.
     pub tools: Vec<Capability>,
+    /// Capabilities that it is known to tell; `None` where nothing is known before it is opened.
+    pub told: Option<Vec<Capability>>,
     /// Who starts it.
     pub launcher: Launcher,
     /// Limits on it and everything it starts.
@@ -95,6 +97,7 @@ impl AcpSpec {
             permissions: PermissionBehaviour::NeverAsks,
             offers_files: false,
             tools: Vec::new(),
+            told: None,
             launcher: Launcher::this_program(),
             limits: ResourceLimits::default(),
             records: None,
@@ -116,7 +119,12 @@ impl AcpSpec {
             env.insert("PATH".to_owned(), path);
         }
         let args = preset.args.iter().map(|arg| (*arg).to_owned());
-        let tools = preset.tools.iter();
+        let named = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| Capability::from_wire(name))
+                .collect()
+        };
         Self {
             args: installed.args.iter().cloned().chain(args).collect(),
             env,
@@ -127,7 +135,8 @@ impl AcpSpec {
             mode: preset.mode.map(ToOwned::to_owned),
             permissions: preset.permissions,
             offers_files: preset.offers_files,
-            tools: tools.map(|name| Capability::from_wire(name)).collect(),
+            tools: named(preset.tools),
+            told: Some(named(preset.told)),
             ..Self::new(installed.command.to_string_lossy())
         }
     }

@@ -148,7 +148,8 @@ pub(crate) enum Command {
 abp run --order order.json --require streaming:native --json\n  \
 abp run --task \"fix the tests\" --backend auto --policy policy.json --dry-run\n  \
 abp run --task \"nightly cleanup\" --idempotency-key cleanup-2026-11-16\n  \
-abp run --task \"say hello\" --backend upstream:mock")]
+abp run --task \"say hello\" --backend upstream:mock\n  \
+abp run --task \"say hello\" --race mock,upstream:mock --check \"test -d .\"")]
 pub(crate) struct RunArgs {
     /// What is to be done.
     #[arg(long, value_name = "TEXT", required_unless_present = "order")]
@@ -167,6 +168,19 @@ pub(crate) struct RunArgs {
     /// Go on with a copy of the agent's session of an earlier run, which stays as it is.
     #[arg(long, value_name = "RUN")]
     pub(crate) fork: Option<String>,
+    /// Run on several backends at once, each on a stage of its own, and compare them, e.g. `claude,codex`.
+    /// Nobody is asked meanwhile: what was not approved in advance is denied.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = [
+        "backend", "continue_run", "fork", "dry_run", "jsonl", "detach", "out", "idempotency_key",
+    ])]
+    pub(crate) race: Vec<String>,
+    /// A command that judges the result, e.g. "cargo test". It runs in a sandbox, on a layer over the stage
+    /// that is thrown away; a result that it does not pass is `partial`.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) check: Option<String>,
+    /// Apply the fastest result of the race that passed the check.
+    #[arg(long, requires = "race", requires = "check")]
+    pub(crate) apply_winner: bool,
     /// The model; the backend's default when omitted.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,

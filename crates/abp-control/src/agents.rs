@@ -74,6 +74,9 @@ pub(crate) fn register_agents(
         let mut backend = AcpBackend::new(name, spec, homes(config), limits.priority);
         if is_gateways {
             backend = backend.with_gateway(Arc::clone(gateway));
+            if config.upstreams.is_empty() {
+                backend = backend.with_demonstration_models();
+            }
         }
         if let Some(settings) = sandbox_settings(&config.sandbox, place) {
             backend = backend.in_sandbox(settings);

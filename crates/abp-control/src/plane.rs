@@ -6,12 +6,13 @@ use abp_agents::{find_preset, presets};
 use abp_backend_core::ModelGateway;
 use abp_backend_mock::MockScript;
 use abp_config::Config;
-use abp_core::{Capability, PolicyProfile, Receipt, WorkOrder};
+use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder, WorkspaceMode};
 use abp_error::{AbpError, ErrorCode};
+use abp_host::CheckCommand;
 use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
 use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
-use abp_sidecar_sdk::{HostInstallation, built_in_hosts};
+use abp_sidecar_sdk::{HostInstallation, Place, built_in_hosts, sandbox_settings};
 use abp_store::{Acceptance, NewRun, QueueLimits, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
@@ -345,6 +346,7 @@ impl ControlPlane {
             prices,
             idempotency_key: _,
             session,
+            check,
             notify: _,
             trace,
             scope: _,
@@ -352,6 +354,7 @@ impl ControlPlane {
         } = submission;
         let backend = self.backend(backend.as_deref())?;
         upstreams::settle_model(self.config(), &backend, &mut order.config);
+        let mode = order.workspace.mode;
         let options = RunOptions {
             timeout,
             approvals,
@@ -361,8 +364,36 @@ impl ControlPlane {
             secrets: self.shared.secrets.clone(),
             trace,
             session,
+            check: check
+                .map(|command| self.check_command(command, mode))
+                .transpose()?,
         };
         Ok((backend, order, options))
+    }
+
+    /// The sandbox of a check. Without one nothing that the agent wrote is run.
+    fn check_command(
+        &self,
+        command: String,
+        mode: WorkspaceMode,
+    ) -> Result<CheckCommand, AbpError> {
+        if mode == WorkspaceMode::PassThrough {
+            let message = "a check judges a staged copy; leave out --workspace-mode pass-through";
+            return Err(AbpError::new(ErrorCode::ValidationFailed, message));
+        }
+        let place = Place::of_this_program();
+        let config = self.config();
+        let Some(sandbox) = sandbox_settings(&config.sandbox, &place) else {
+            let message = "a check runs in a sandbox only, and the configuration switches sandboxes off: \
+                           engine = \"none\" under [sandbox]";
+            return Err(AbpError::new(ErrorCode::SandboxUnavailable, message));
+        };
+        Ok(CheckCommand {
+            command,
+            sandbox,
+            launcher: place.launcher,
+            records: abp_host::records::directory(&config.state_dir),
+        })
     }
 
     fn configured_prices(&self) -> RunPrices {

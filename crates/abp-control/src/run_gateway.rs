@@ -18,7 +18,7 @@ use abp_plan::OnLoss;
 use abp_store::{KeyScope, NewApiKey};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::keys::new_key;
 use crate::plane::WeakPlane;
@@ -39,6 +39,8 @@ struct Listening {
     /// Ends the server when it is sent or dropped.
     stop: Mutex<Option<oneshot::Sender<()>>>,
     serving: Mutex<Option<JoinHandle<()>>>,
+    /// One task for each run that has a key, which revokes it in the end.
+    runs: Mutex<JoinSet<()>>,
 }
 
 impl fmt::Debug for RunGateway {
@@ -59,6 +61,11 @@ impl RunGateway {
         let Some(listening) = self.listening.get() else {
             return;
         };
+        let mut runs = std::mem::take(&mut *listening.runs.lock().await);
+        let revoked = async { while runs.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, revoked).await.is_err() {
+            tracing::warn!(target: "abp.gateway", "keys of runs expire instead of being revoked");
+        }
         drop(listening.stop.lock().await.take());
         let serving = listening.serving.lock().await.take();
         if let Some(serving) = serving
@@ -96,6 +103,7 @@ impl RunGateway {
             url: format!("http://{address}"),
             stop: Mutex::new(Some(stop)),
             serving: Mutex::new(Some(serving)),
+            runs: Mutex::default(),
         })
     }
 
@@ -127,13 +135,12 @@ impl RunGateway {
         let ended = listening.gateway.watch(&id);
         let (sender, exchanges) = mpsc::unbounded_channel();
         let (revoke, revoked) = oneshot::channel();
-        tokio::spawn(follow(
-            listening.gateway.clone(),
-            id,
-            ended,
-            sender,
-            revoked,
-        ));
+        let following = follow(listening.gateway.clone(), id, ended, sender, revoked);
+        let mut runs = listening.runs.lock().await;
+        // Those that ended are forgotten; a server has runs without end.
+        while runs.try_join_next().is_some() {}
+        runs.spawn(following);
+        drop(runs);
         Ok(RunModels {
             url: listening.url.clone(),
             key,

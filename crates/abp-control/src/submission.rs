@@ -31,6 +31,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// The agent's session of an earlier run to go on with.
     pub session: Option<AgentSession>,
+    /// A command for `sh -c` that judges the result, in a sandbox, before the receipt is written.
+    pub check: Option<String>,
     /// The webhooks that are told of the run's approvals and of its end, by their configured names.
     pub notify: Vec<String>,
     /// The place of the caller in a trace.
@@ -54,6 +56,7 @@ impl Submission {
             prices: None,
             idempotency_key: None,
             session: None,
+            check: None,
             notify: Vec::new(),
             trace: None,
             scope: KeyScope::RunsWrite,
@@ -88,7 +91,10 @@ pub(crate) struct StoredSubmission {
     session: Option<AgentSession>,
     #[serde(default)]
     traceparent: Option<String>,
+    #[serde(default)]
     pub(crate) discards_changes: bool,
+    #[serde(default)]
+    check: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,6 +124,7 @@ impl StoredSubmission {
             session: submission.session.clone(),
             traceparent: submission.trace.map(|trace| trace.to_string()),
             discards_changes: submission.discards_changes,
+            check: submission.check.clone(),
         }
     }
 
@@ -151,6 +158,7 @@ impl StoredSubmission {
             session: self.session,
             trace: self.traceparent.as_deref().and_then(TraceContext::parse),
             discards_changes: self.discards_changes,
+            check: self.check,
             ..Submission::new(self.order)
         })
     }

@@ -59,9 +59,10 @@ pub use mcp::{
 pub use money::{MicroUsd, ModelPrice, PriceTable};
 pub use policy::PolicyProfile;
 pub use receipt::{
-    ArtifactRef, Attestation, BackendIdentity, CancelReason, ChangeSummary, ExchangeFidelity,
-    LeftOut, ModelReport, Outcome, PathChange, PathState, Receipt, RunExchange, RunMetadata,
-    SourceView, StageKind, TraceDigest, UsageNormalized, VerificationReport, WorkspaceReport,
+    ArtifactRef, Attestation, BackendIdentity, CancelReason, ChangeSummary, CheckReport,
+    ExchangeFidelity, LeftOut, ModelReport, Outcome, PathChange, PathState, Receipt, RunExchange,
+    RunMetadata, SourceView, StageKind, TraceDigest, UsageNormalized, VerificationReport,
+    WorkspaceReport,
 };
 pub use report::{
     Adaptation, CandidateReport, EmulationEntry, EmulationReport, EmulationStrategy, EnforcedRule,

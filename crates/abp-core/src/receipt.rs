@@ -257,6 +257,26 @@ pub struct VerificationReport {
     pub git_status: Option<String>,
     /// Whether the host could verify the workspace and found nothing wrong.
     pub harness_ok: bool,
+    /// The operator's own check of the result, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckReport>,
+}
+
+/// A command that the operator lets judge the result of a run. It ran in a sandbox, on a layer over the
+/// stage that is thrown away, so it changed nothing of the result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckReport {
+    /// The command, as `sh -c` got it.
+    pub command: String,
+    /// Whether it ended with status 0.
+    pub passed: bool,
+    /// Its exit status; absent where a signal ended it, or it could not be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// The end of its output, or the reason why it was not run.
+    pub output_tail: String,
 }
 
 /// How the workspace was prepared and what became of it.

@@ -8,6 +8,7 @@
 //! `sidecar-kit` knows the protocol's shape; this crate knows what the messages mean.
 
 mod agent;
+mod check;
 mod client;
 mod egress;
 mod environment;
@@ -25,6 +26,7 @@ pub use abp_sandbox::{
     is_base_variable, run_if_launcher,
 };
 pub use agent::{AgentExit, AgentProcess, AgentStreams};
+pub use check::{CheckCommand, CheckPlace, check_failed, check_not_run};
 pub use client::SidecarClient;
 pub use egress::Egress;
 pub use environment::SIDECAR_ID;

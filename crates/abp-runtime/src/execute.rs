@@ -1,5 +1,6 @@
 //! The supervisor: one task that owns a run to its end.
 
+mod check;
 mod engage;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ use abp_backend_core::{
 };
 use abp_core::{
     AgentEvent, AgentEventKind, Attestation, BackendIdentity, CancelReason, CapabilityManifest,
-    ClientProfile, EventOrigin, McpReport, Receipt, SandboxReport, StateAccess, WorkspaceSpec,
+    CheckReport, ClientProfile, EventOrigin, McpReport, Receipt, SandboxReport, StateAccess,
+    WorkspaceSpec,
 };
 use abp_error::{AbpError, ErrorCode};
 use abp_mcp::ToolQuestion;
@@ -161,6 +163,8 @@ pub(crate) struct Supervisor {
     connections: u64,
     /// Whether the kernel refused an overlay of this run.
     overlays_refused: bool,
+    /// What the operator's check said of the result.
+    pub(crate) check: Option<CheckReport>,
 }
 
 /// Why no backend was opened.
@@ -230,11 +234,13 @@ pub(crate) async fn supervise(
         answered: AnsweredCalls::default(),
         connections: 0,
         overlays_refused: false,
+        check: None,
     };
     let (stage, ended) = match supervisor.catch_up().await {
         Ok(()) => supervisor.carry_out().await,
         Err(error) => (None, Ended::failed(error.into())),
     };
+    let ended = supervisor.check_result(stage.as_ref(), ended).await;
     let is_shutdown = ended.cancel_reason == Some(CancelReason::Shutdown);
     if is_shutdown && supervisor.accepted.attempt.may_retry {
         return give_back(supervisor, stage).await;

@@ -455,6 +455,7 @@ impl Supervisor {
             git_diff,
             git_status: Some(changes.git_status()),
             harness_ok: is_clean,
+            check: self.check.take(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use abp_backend_core::AgentSession;
 use abp_core::{CapabilityOrigins, PriceTable};
+use abp_host::CheckCommand;
 use abp_plan::ModelTarget;
 use abp_telemetry::TraceContext;
 use secrecy::SecretString;
@@ -30,6 +31,8 @@ pub struct RunOptions {
     pub trace: Option<TraceContext>,
     /// The agent's session of an earlier run that this one goes on with.
     pub session: Option<AgentSession>,
+    /// Judges the result before the receipt is written; a result that it does not pass is not complete.
+    pub check: Option<CheckCommand>,
 }
 
 /// What models cost, by the backend that asks them.

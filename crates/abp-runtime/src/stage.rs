@@ -58,6 +58,16 @@ impl Stage {
         self.workspace.overlays().to_vec()
     }
 
+    /// Makes the layers on which a check sees the result of the run.
+    pub(crate) async fn make_check_layers(&self) -> Result<Vec<Overlay>, AbpError> {
+        self.with(PreparedWorkspace::make_check_layers).await
+    }
+
+    /// Throws away what a check wrote.
+    pub(crate) async fn remove_check_layers(&self) -> Result<(), AbpError> {
+        self.with(PreparedWorkspace::remove_check_layers).await
+    }
+
     /// What the host's own handling of this workspace holds of a policy.
     pub(crate) fn holders(&self) -> Holders {
         Holders::of_workspace(self.mode)

@@ -27,6 +27,7 @@ mod attributes;
 mod binary;
 mod change_set;
 mod changes;
+mod check;
 mod choice;
 mod commit;
 mod conflict;

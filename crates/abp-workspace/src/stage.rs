@@ -26,6 +26,8 @@ pub(crate) const TREE: &str = "tree";
 pub(crate) const MASK: &str = "mask";
 /// The layers of lent directories, numbered.
 pub(crate) const LENT: &str = "lent";
+/// The layers of a check of the result, numbered.
+pub(crate) const CHECK: &str = "check";
 /// The kernel's own directory of an overlay.
 pub(crate) const WORK: &str = "work";
 

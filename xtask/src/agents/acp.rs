@@ -15,12 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use abp_agents::{AgentPreset, PermissionBehaviour, presets};
+use abp_agents::{AgentPreset, PermissionBehaviour, ScriptedModel, presets};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::model::ScriptedModel;
 use crate::output::say;
 
 /// The longest a run may take; those here take a few seconds.
@@ -67,7 +66,7 @@ pub(super) fn run(root: &Path, names: &[String]) -> Result<Tally> {
         }
         for (what, check) in CHECKS {
             let started = Instant::now();
-            lab.model.take_requests();
+            drop(lab.model.take_requests());
             let verdict = match check(&lab, preset) {
                 Ok(()) => {
                     tally.passed += 1;
@@ -118,12 +117,12 @@ impl Lab {
         let model = ScriptedModel::start()?;
         let config = format!(
             "state_dir = {:?}\nstages_dir = {:?}\nagents_dir = {:?}\n\n[upstreams.scripted]\n\
-             dialect = \"openai\"\nbase_url = \"http://{}/v1\"\nmodels = [\"scripted\", \"*\"]\n\
+             dialect = \"openai\"\nbase_url = \"{}\"\nmodels = [\"scripted\", \"*\"]\n\
              prices = \"test\"\n\n[prices.test.\"*\"]\ninput_usd_per_mtok = 1.0\noutput_usd_per_mtok = 1.0\n",
             own.join("state"),
             own.join("cache/stages"),
             root.join("target/agents/installed"),
-            model.address,
+            model.url(),
         );
         fs::write(own.join("backplane.toml"), config)?;
         Ok(Self {
@@ -250,7 +249,7 @@ impl Lab {
     fn session(&self, preset: &AgentPreset) -> Result<()> {
         let first = self.run(preset, &task("a.txt", "marker-remembered"), &[])?;
         first.is("complete")?;
-        self.model.take_requests();
+        drop(self.model.take_requests());
         if preset.name == "gemini" {
             // Gemini CLI 0.61 does not find a session that began in the same minute as the one it starts with.
             std::thread::sleep(Duration::from_secs(61));
@@ -273,7 +272,7 @@ impl Lab {
 
     /// A run that is interrupted ends soon, with everything that belongs to it.
     fn cancel(&self, preset: &AgentPreset) -> Result<()> {
-        let child = self.start(preset, "WAIT for it", &[])?;
+        let child = self.start(preset, "ABP-TASK WAIT", &[])?;
         let started = Instant::now();
         while self.model.count() == 0 {
             ensure!(started.elapsed() < LONGEST, "the model was never asked");
@@ -430,7 +429,7 @@ impl Ended {
 }
 
 fn task(file: &str, content: &str) -> String {
-    format!("Create a file. FILE=/workspace/{file} CONTENT={content}")
+    format!("ABP-TASK: create a file. FILE=/workspace/{file} CONTENT={content}")
 }
 
 /// The files below a directory.

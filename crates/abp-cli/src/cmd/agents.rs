@@ -1,5 +1,7 @@
 //! `abp agents`: the agents that can be installed, and those that are.
 
+mod probe;
+
 use abp_agents::{AgentPreset, AgentsDirectory, InstallState, find_preset, presets};
 use abp_control::agents_directory;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
@@ -19,6 +21,9 @@ pub(crate) fn run(
     match &args.command {
         AgentsCommand::List => list(&directory, output)?,
         AgentsCommand::Install { names } => install(&directory, &named(names)?, output)?,
+        AgentsCommand::Probe { names, out } => {
+            return probe::run(names, out.as_deref(), session.config(), output);
+        }
         AgentsCommand::Update { names } => {
             let chosen = match names.is_empty() {
                 true => installed(&directory),

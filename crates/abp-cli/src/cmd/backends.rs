@@ -49,24 +49,27 @@ pub(crate) fn run(
     let mut rows = Vec::new();
     for backend in registry.backends() {
         let descriptor = backend.descriptor();
-        let mut row = Row {
+        rows.push(Row {
             name: descriptor.name.clone(),
             capabilities: descriptor.manifest.clone(),
             policy_enforced_by: descriptor.holders,
             priority: descriptor.priority,
             probe: None,
-        };
-        if args.probe {
-            let workspace = tempfile::tempdir().map_err(|error| {
-                let message = "cannot make an empty directory to open backends in";
-                AbpError::new(ErrorCode::ExecutionWorkspaceError, message).with_source(error)
-            })?;
-            block_on(async {
+        });
+    }
+    if args.probe {
+        // One runtime for all of them: the store of the process lives in the one that opened it.
+        block_on(async {
+            for (row, backend) in rows.iter_mut().zip(registry.backends()) {
+                let workspace = tempfile::tempdir().map_err(|error| {
+                    let message = "cannot make an empty directory to open backends in";
+                    AbpError::new(ErrorCode::ExecutionWorkspaceError, message).with_source(error)
+                })?;
                 row.probe(&**backend, workspace.path(), &hidden).await;
-                Ok(())
-            })?;
-        }
-        rows.push(row);
+            }
+            session.plane.close().await;
+            Ok(())
+        })?;
     }
     let missing = session.plane.missing_hosts();
     let not_installed = missing_agents(config);

@@ -1,6 +1,7 @@
 //! `abp run`.
 
 mod dry_run;
+mod race;
 
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use abp_control::{
     ControlPlane, Submission, TraceContext, find_run, legacy_state_dir, short_run_id,
 };
 use abp_core::{
-    AgentEvent, AgentEventKind, CancelReason, Outcome, Receipt, UsageNormalized, WorkOrder,
+    AgentEvent, AgentEventKind, CancelReason, CheckReport, Outcome, Receipt, UsageNormalized,
+    WorkOrder,
 };
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_runtime::{Approvals, Audience, CancelHandle, RunHandle, StartedRun};
@@ -47,6 +49,8 @@ struct RunSummary<'a> {
     denied: u64,
     emulated: Vec<&'a abp_core::Capability>,
     usage: &'a UsageNormalized,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<&'a CheckReport>,
     error: Option<&'a AbpErrorDto>,
 }
 
@@ -73,6 +77,7 @@ pub(crate) fn run(
         prices,
         idempotency_key: args.idempotency_key.clone(),
         trace: caller_trace(),
+        check: args.check.clone(),
         ..Submission::new(order)
     };
     let plane = &session.plane;
@@ -83,6 +88,13 @@ pub(crate) fn run(
     if args.dry_run {
         dry_run::run(plane, submission, output)?;
         return Ok(ExitStatus::Success);
+    }
+    if !args.race.is_empty() {
+        return block_on(async {
+            let status = race::run(plane, submission, args, output).await;
+            plane.close().await;
+            status
+        });
     }
     if args.detach {
         let submission = Submission {
@@ -411,6 +423,7 @@ fn summarise(receipt: &Receipt, path: String, status: ExitStatus) -> RunSummary<
             .sum(),
         emulated: emulated.collect(),
         usage: &receipt.usage,
+        check: receipt.verification.check.as_ref(),
         error: receipt.error.as_ref(),
     }
 }

@@ -187,7 +187,7 @@ pub(crate) fn discard(
 }
 
 /// The person at this terminal.
-fn decider() -> Decider {
+pub(crate) fn decider() -> Decider {
     let person = prompt::approver("cli");
     Decider {
         by: person.name,

@@ -41,6 +41,8 @@ mod questions;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod race;
+#[cfg(test)]
 mod reading;
 #[cfg(test)]
 mod remote;

@@ -10,7 +10,7 @@ use crate::desk::{Desk, text};
 use crate::sidecar::desk_with;
 
 /// Says plainly that a test is skipped because sandboxes have no overlays here.
-fn lacks_overlays(desk: &Desk, what: &str) -> bool {
+pub(crate) fn lacks_overlays(desk: &Desk, what: &str) -> bool {
     let (_, report) = desk.json(&["doctor", "--config", "operator.toml"]);
     let checks = report["checks"].as_array().unwrap().iter();
     let overlay = checks.clone().find(|check| check["name"] == "overlay");
@@ -22,7 +22,7 @@ fn lacks_overlays(desk: &Desk, what: &str) -> bool {
 }
 
 /// Runs the agent, and returns the receipt of exactly this run.
-fn run(desk: &Desk, more: &[&str]) -> (i32, Value) {
+pub(crate) fn run(desk: &Desk, more: &[&str]) -> (i32, Value) {
     let before = desk.receipts();
     let (status, _) = crate::sidecar::run(desk, more);
     let mut receipts = desk.receipts();
@@ -43,7 +43,7 @@ echo more >> kept.txt; rm gone.txt; echo new > made.txt; mkdir -p d/e; mv d/e f;
 final '{"outcome":"complete"}'
 "#;
 
-fn edited(desk: &Desk) {
+pub(crate) fn edited(desk: &Desk) {
     desk.write("kept.txt", "one\n")
         .write("gone.txt", "x\n")
         .write(".env", "SECRET=1\n");

@@ -53,6 +53,7 @@ fn receipt() -> Receipt {
             git_diff: Some("--- a\n+++ b\n".into()),
             git_status: Some(String::new()),
             harness_ok: true,
+            check: None,
         },
         workspace: None,
         outcome: Outcome::Complete,

@@ -23,6 +23,10 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
+    if !args.race.is_empty() || args.check.is_some() {
+        let message = "--race and --check are for runs on this machine; leave out --remote";
+        return Err(AbpError::new(ErrorCode::ValidationFailed, message));
+    }
     let remote = connect(global)?;
     let session = Session::open(global, &args.host.mock_scripts, output)?;
     let mut order = order::build(args, &session, output)?;

@@ -1,8 +1,8 @@
-//! The lines between the host and an agent.
+//! The lines between ABP and a peer.
 //!
-//! A line may have so many bytes, and so many bytes of lines may wait to be handled: an agent that says more
-//! than is taken is not read until some of it was taken. Lines that are no JSON objects are noise: they are
-//! counted and skipped, because agents print to the wrong stream.
+//! A line may have so many bytes, and so many bytes of lines may wait to be handled: a peer that says more
+//! than is taken is not read until some of it was taken. Lines that are no JSON objects are noise. Agents
+//! print to the wrong stream, so theirs is counted and skipped; a client gets an error for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,6 +20,15 @@ const UNIT: usize = 1024;
 /// How many units may wait: twice the longest line.
 const UNITS: usize = 2 * DEFAULT_MAX_LINE / UNIT;
 
+/// The treatment of lines that are no JSON objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noise {
+    /// They are counted.
+    Skipped,
+    /// They go to the crate, which answers that they cannot be parsed.
+    Answered,
+}
+
 /// The lines that were read and not handled yet.
 #[derive(Debug)]
 pub(crate) struct Backlog {
@@ -27,7 +36,7 @@ pub(crate) struct Backlog {
     /// The units of each line, in the order in which they are handled.
     waiting: Mutex<VecDeque<u32>>,
     noise: AtomicU64,
-    /// Why reading ended, where the agent is to blame.
+    /// Why reading ended, where the peer is to blame.
     problem: Mutex<Option<CodecError>>,
 }
 
@@ -52,7 +61,7 @@ impl Backlog {
         self.noise.load(Ordering::Relaxed)
     }
 
-    /// Why reading ended, where the agent is to blame.
+    /// Why reading ended, where the peer is to blame.
     pub(crate) fn problem(&self) -> Option<CodecError> {
         locked(&self.problem).clone()
     }
@@ -74,13 +83,15 @@ struct Reading<R> {
     stream: R,
     decoder: Decoder,
     lines: VecDeque<String>,
+    noise: Noise,
     backlog: Arc<Backlog>,
 }
 
-/// The messages of an agent, one line each.
+/// The messages of a peer, one line each.
 pub(crate) fn read_lines<R>(
     stream: R,
     max_line: usize,
+    noise: Noise,
     backlog: Arc<Backlog>,
 ) -> impl Stream<Item = io::Result<String>> + Send
 where
@@ -90,6 +101,7 @@ where
         stream,
         decoder: Decoder::new(max_line),
         lines: VecDeque::new(),
+        noise,
         backlog,
     };
     stream::unfold(reading, |mut reading| async {
@@ -102,7 +114,10 @@ impl<R: AsyncRead + Unpin> Reading<R> {
     async fn next_line(&mut self) -> Option<io::Result<String>> {
         loop {
             if let Some(line) = self.lines.pop_front() {
-                self.backlog.take_room(line.len()).await;
+                // Nothing handles noise, so nothing would give its room back.
+                if is_object(&line) {
+                    self.backlog.take_room(line.len()).await;
+                }
                 return Some(Ok(line));
             }
             match self.stream.read_buf(self.decoder.buffer()).await {
@@ -124,7 +139,7 @@ impl<R: AsyncRead + Unpin> Reading<R> {
 
     fn keep(&mut self, lines: &sidecar_kit::Lines) {
         for (_, line) in lines.iter() {
-            if line.starts_with('{') {
+            if is_object(line) || self.noise == Noise::Answered {
                 self.lines.push_back(line.to_owned());
             } else {
                 self.backlog.noise.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +148,12 @@ impl<R: AsyncRead + Unpin> Reading<R> {
     }
 }
 
-/// Writes messages to an agent, one line each.
+/// Whether a line could be a message.
+fn is_object(line: &str) -> bool {
+    line.starts_with('{')
+}
+
+/// Writes messages to a peer, one line each.
 pub(crate) fn write_lines<W>(stream: W) -> impl Sink<String, Error = io::Error> + Send
 where
     W: AsyncWrite + Send + Unpin + 'static,

@@ -11,6 +11,7 @@ use abp_backend_sidecar::{Connections, outgrown};
 use abp_core::{AgentEventKind, CancelReason};
 use abp_error::{AbpError, ErrorCode};
 use agent_client_protocol as acp;
+use agent_client_protocol::Agent;
 use agent_client_protocol::v1::Responder;
 use agent_client_protocol::v1::schema::{
     CancelNotification, ReadTextFileRequest, RequestPermissionRequest, RequestPermissionResponse,
@@ -56,7 +57,7 @@ pub(crate) struct Turn<'c> {
     pub(crate) context: &'c RunContext,
     /// The workspace, as the agent sees it.
     pub(crate) root: PathBuf,
-    pub(crate) link: AcpConnection,
+    pub(crate) link: AcpConnection<Agent>,
     pub(crate) connections: Connections,
     pub(crate) models: Option<RunModels>,
     pub(crate) measured: MeasuredModels,

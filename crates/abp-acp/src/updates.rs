@@ -234,7 +234,9 @@ impl UpdateMapper {
         reason: &str,
     ) -> Vec<SessionUpdate> {
         if self.calls.contains_key(id) {
-            return Vec::new();
+            let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Pending);
+            let update = ToolCallUpdate::new(self.session_call_id(id), fields);
+            return vec![SessionUpdate::ToolCallUpdate(update)];
         }
         self.announce(id, false);
         let call = self.question_call(id, tool_name, target);

@@ -161,12 +161,12 @@ fn the_gates_questions_are_asked_in_the_editor() {
                 .unwrap()
                 .contains("Write")
         );
-        // The call was announced before it was asked about, and settled after.
+        // The call waits while it is asked about, and is settled after.
         let id = &question["toolCall"]["toolCallId"];
         let statuses: Vec<&str> = editor.statuses(id);
         let expected: &[&str] = match is_written {
-            true => &["pending", "in_progress", "completed"],
-            false => &["pending", "failed"],
+            true => &["in_progress", "pending", "completed"],
+            false => &["in_progress", "pending", "failed"],
         };
         assert_eq!(statuses, expected, "{:#?}", editor.updates);
         let (_, listed) = desk.json(&["logs", "last"]);
@@ -296,7 +296,7 @@ fn what_cannot_be_used_is_refused_by_name() {
             "session/prompt",
             json!({ "sessionId": "x", "prompt": [] }),
             -32002,
-            "\"x\"",
+            "there is no session",
         ),
         (
             "session/prompt",

@@ -11,6 +11,7 @@
 mod content;
 mod history;
 mod placing;
+mod providers;
 mod refusal;
 mod server;
 mod settings;

@@ -66,13 +66,13 @@ impl Turn {
         if changed.is_none() {
             return Ok(Placement::Nothing);
         }
-        let changes = self.server.plane.changes(run_id).await?;
+        let changes = self.plane.changes(run_id).await?;
         match &changes.progress {
             DecisionProgress::Unchanged => return Ok(Placement::Nothing),
             DecisionProgress::Decided { .. } => return Ok(Placement::Kept),
             DecisionProgress::Undecided => {}
         }
-        let name = short_run_id(self.server.plane.store().await?, run_id).await?;
+        let name = short_run_id(self.plane.store().await?, run_id).await?;
         if receipt.outcome != Outcome::Complete {
             self.tell_kept(&name, "the run did not succeed");
             return Ok(Placement::Kept);
@@ -95,7 +95,7 @@ impl Turn {
                 false => HostFiles::Write,
             },
         };
-        match self.server.plane.apply(run_id, &request).await {
+        match self.plane.apply(run_id, &request).await {
             Ok(
                 ApplyOutcome::Applied(_)
                 | ApplyOutcome::AlreadyApplied { .. }
@@ -184,7 +184,7 @@ impl Turn {
         let Some(hash) = hash.and_then(|hash| hash.parse::<Hash>().ok()) else {
             return Ok(None);
         };
-        let plane = &self.server.plane;
+        let plane = &self.plane;
         let content = plane.changed_content(run_id, *hash.as_bytes()).await?;
         let content = content.filter(|content| content.len() <= MAX_FILE);
         Ok(content.and_then(|content| String::from_utf8(content).ok()))

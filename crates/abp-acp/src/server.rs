@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use abp_backend_acp::protocol::schema::{
     AgentCapabilities, CancelNotification, CloseSessionRequest, ConfigOptionUpdate, ContentBlock,
-    CurrentModeUpdate, Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest,
-    ListSessionsResponse, LoadSessionRequest, LoadSessionResponse, McpServer, NewSessionRequest,
-    NewSessionResponse, PromptCapabilities, PromptRequest, ResumeSessionRequest,
+    CurrentModeUpdate, DisableProviderRequest, Implementation, InitializeRequest,
+    InitializeResponse, ListProvidersRequest, ListSessionsRequest, ListSessionsResponse,
+    LoadSessionRequest, LoadSessionResponse, McpServer, NewSessionRequest, NewSessionResponse,
+    PromptCapabilities, PromptRequest, ProvidersCapabilities, ResumeSessionRequest,
     ResumeSessionResponse, SessionCapabilities, SessionCloseCapabilities, SessionConfigOptionValue,
     SessionInfo, SessionListCapabilities, SessionNotification, SessionResumeCapabilities,
-    SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
-    SetSessionModeRequest,
+    SessionUpdate, SetProviderRequest, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest,
 };
 use abp_backend_acp::protocol::{
     AcpConnection, AcpSender, Client, Error, Incoming, ProtocolVersion, Responder,
@@ -34,6 +35,7 @@ use uuid::Uuid;
 
 use crate::content;
 use crate::history::{self, order_of, turns};
+use crate::providers::Providers;
 use crate::refusal::{self, invalid, unknown_session, untimely};
 use crate::settings::{LANE, SessionSettings};
 use crate::turn::Turn;
@@ -62,7 +64,8 @@ pub struct AcpOptions {
 /// The agent that one client talks to.
 #[derive(Debug)]
 pub(crate) struct AcpServer {
-    pub(crate) plane: ControlPlane,
+    plane: Mutex<ControlPlane>,
+    providers: Mutex<Providers>,
     pub(crate) options: AcpOptions,
     pub(crate) principal: Principal,
     pub(crate) sender: AcpSender<Client>,
@@ -107,7 +110,8 @@ where
         sender: connection.sender(),
         has_notices: AtomicBool::new(false),
         sessions: Mutex::default(),
-        plane,
+        providers: Mutex::new(Providers::new(plane.config().upstreams.clone())),
+        plane: Mutex::new(plane),
         options,
     });
     let mut prompts = JoinSet::new();
@@ -149,8 +153,8 @@ where
         }
         while prompts.try_join_next().is_some() {}
     }
-    let left = server
-        .plane
+    let plane = server.plane();
+    let left = plane
         .runtime()
         .finish(CancelReason::Disconnect, GRACE)
         .await;
@@ -160,7 +164,7 @@ where
     prompts.shutdown().await;
     let problem = connection.problem();
     connection.close().await;
-    server.plane.close().await;
+    plane.close().await;
     match problem {
         Some(problem) => {
             let message = format!("the client broke the protocol: {problem}");
@@ -197,7 +201,7 @@ impl AcpServer {
                 written(
                     &LoadSessionResponse::new()
                         .modes(settings.modes())
-                        .config_options(settings.options(&self.plane)),
+                        .config_options(settings.options(&self.plane())),
                 )
             }
             "session/resume" => {
@@ -209,7 +213,7 @@ impl AcpServer {
                 written(
                     &ResumeSessionResponse::new()
                         .modes(settings.modes())
-                        .config_options(settings.options(&self.plane)),
+                        .config_options(settings.options(&self.plane())),
                 )
             }
             "session/close" => {
@@ -226,7 +230,7 @@ impl AcpServer {
                 let request: SetSessionModeRequest = read(params)?;
                 let id = session_id(&request.session_id.0)?;
                 let settings = self.set(id, LANE, &request.mode_id.0)?;
-                let options = settings.options(&self.plane);
+                let options = settings.options(&self.plane());
                 let update = ConfigOptionUpdate::new(options);
                 self.update(id, SessionUpdate::ConfigOptionUpdate(update));
                 Ok(json!({}))
@@ -243,11 +247,56 @@ impl AcpServer {
                     let update = CurrentModeUpdate::new(mode);
                     self.update(id, SessionUpdate::CurrentModeUpdate(update));
                 }
-                let options = settings.options(&self.plane);
+                let options = settings.options(&self.plane());
                 written(&SetSessionConfigOptionResponse::new(options))
+            }
+            "providers/list" => {
+                read::<ListProvidersRequest>(params)?;
+                written(&locked(&self.providers).list())
+            }
+            "providers/set" => {
+                let request: SetProviderRequest = read(params)?;
+                self.change_providers(|providers| providers.set(request))
+                    .await
+            }
+            "providers/disable" => {
+                let request: DisableProviderRequest = read(params)?;
+                let id = &request.provider_id.0;
+                self.change_providers(|providers| providers.disable(id))
+                    .await
             }
             _ => Err(Error::method_not_found().data(json!({ "method": method }))),
         }
+    }
+
+    /// Lets the client change the upstreams of the runs to come.
+    async fn change_providers(
+        &self,
+        change: impl FnOnce(&mut Providers) -> Result<(), String>,
+    ) -> Result<Value, Error> {
+        if self
+            .sessions()
+            .values()
+            .any(|session| session.prompt.is_some())
+        {
+            return Err(untimely("a prompt is under way; cancel it first"));
+        }
+        let mut providers = locked(&self.providers).clone();
+        change(&mut providers).map_err(invalid)?;
+        let old = self.plane();
+        let mut config = old.config().clone();
+        config.upstreams = providers.upstreams();
+        let plane = old.reopened(config);
+        let plane = plane.map_err(|error| refusal::of_error(&error))?;
+        *locked(&self.providers) = providers;
+        *locked(&self.plane) = plane;
+        old.close().await;
+        Ok(json!({}))
+    }
+
+    /// The control plane of the runs to come.
+    fn plane(&self) -> ControlPlane {
+        locked(&self.plane).clone()
     }
 
     fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
@@ -261,7 +310,8 @@ impl AcpServer {
         let capabilities = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(PromptCapabilities::new().embedded_context(true))
-            .session_capabilities(sessions);
+            .session_capabilities(sessions)
+            .providers(ProvidersCapabilities::new());
         InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(capabilities)
             .agent_info(
@@ -277,7 +327,7 @@ impl AcpServer {
         }
         let settings = SessionSettings {
             backend: self
-                .plane
+                .plane()
                 .backend(self.options.backend.as_deref())
                 .map_err(|error| refusal::of_error(&error))?,
             lane: self.options.lane,
@@ -287,7 +337,7 @@ impl AcpServer {
         let settings = self.open(id, session);
         Ok(NewSessionResponse::new(id.to_string())
             .modes(settings.modes())
-            .config_options(settings.options(&self.plane)))
+            .config_options(settings.options(&self.plane())))
     }
 
     /// A session on a directory.
@@ -303,7 +353,8 @@ impl AcpServer {
                 "{root} is no directory with an absolute path"
             )));
         }
-        let configured = &self.plane.config().mcp.servers;
+        let plane = self.plane();
+        let configured = &plane.config().mcp.servers;
         let names = servers.iter().map(server_name);
         let (mcp_servers, untold_servers) = names.partition(|name| configured.contains_key(name));
         Ok(OpenSession {
@@ -330,7 +381,7 @@ impl AcpServer {
         let directory = request.cwd.map(|cwd| cwd.canonicalize().unwrap_or(cwd));
         let directory = directory.map(|directory| path_text(&directory));
         let listed =
-            history::list(&self.plane, &self.principal, directory.as_deref(), cursor).await;
+            history::list(&self.plane(), &self.principal, directory.as_deref(), cursor).await;
         let (sessions, next) = listed.map_err(|error| refusal::of_error(&error))?;
         let sessions = sessions.into_iter().map(|session| {
             SessionInfo::new(session.id.to_string(), session.directory)
@@ -351,16 +402,19 @@ impl AcpServer {
                 "a prompt of this session is under way; cancel it first",
             ));
         }
-        let turns = turns(&self.plane, id).await.map_err(failed)?;
+        let turns = turns(&self.plane(), id).await.map_err(failed)?;
         let Some(first) = turns.first() else {
             return Err(unknown_session(&id.to_string()));
         };
         let asked = root.canonicalize().map(|root| path_text(&root));
-        let project = first.project.as_ref().map(|project| &project.path);
-        match (asked, project) {
-            (Ok(asked), Some(project)) if asked == *project => Ok(turns),
-            (_, Some(project)) => Err(invalid(format!("the session works on {project}"))),
-            (_, None) => Err(invalid("the session's directory is not known any more")),
+        let Some(project) = first.project.as_ref().map(|project| &project.path) else {
+            return Err(invalid("the session's directory is not known any more"));
+        };
+        // A directory that is gone was moved, and the client knows where to.
+        let is_moved = !Path::new(project).is_dir();
+        match asked {
+            Ok(asked) if asked == *project || is_moved => Ok(turns),
+            _ => Err(invalid(format!("the session works on {project}"))),
         }
     }
 
@@ -385,14 +439,15 @@ impl AcpServer {
     /// Tells everything that the store has of the turns.
     async fn replay(&self, id: Uuid, turns: &[RunRecord], root: &Path) -> Result<(), Error> {
         let failed = |error: AbpError| refusal::of_error(&error);
+        let plane = self.plane();
         for (number, turn) in turns.iter().enumerate() {
             let order = order_of(turn).map_err(failed)?;
             self.update(id, asked_by_person(&order.task));
             let mut mapper = UpdateMapper::new(number, root.to_owned(), self.has_notices());
             let mut from = 0;
             loop {
-                let page = history::events(&self.plane, turn.run_id, from);
-                let page = page.await.map_err(failed)?;
+                let page = history::events(&plane, turn.run_id, from).await;
+                let page = page.map_err(failed)?;
                 if page.is_empty() {
                     break;
                 }
@@ -411,7 +466,7 @@ impl AcpServer {
         let mut sessions = self.sessions();
         let session = sessions.get_mut(&id);
         let session = session.ok_or_else(|| unknown_session(&id.to_string()))?;
-        let set = session.settings.set(option, value, &self.plane);
+        let set = session.settings.set(option, value, &self.plane());
         set.map_err(invalid)?;
         Ok(session.settings.clone())
     }
@@ -432,6 +487,7 @@ impl AcpServer {
         session.prompt = Some(cancel);
         let turn = Turn {
             server: Arc::clone(self),
+            plane: self.plane(),
             session: id,
             root: session.root.clone(),
             settings: session.settings.clone(),
@@ -477,8 +533,12 @@ impl AcpServer {
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<Uuid, OpenSession>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.sessions)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn server_name(server: &McpServer) -> String {

@@ -11,7 +11,7 @@ use abp_backend_acp::protocol::schema::{
     SessionNotification, SessionUpdate, StopReason, ToolCallUpdate, ToolCallUpdateFields, Usage,
 };
 use abp_backend_core::{AgentSession, SessionUse};
-use abp_control::{Answer, CancelRequest, OrderDraft, RunRecord, Submission};
+use abp_control::{Answer, CancelRequest, ControlPlane, OrderDraft, RunRecord, Submission};
 use abp_core::{
     AgentEvent, AgentEventKind, Capability, CapabilityOrigins, CapabilitySource,
     ClientCapabilities, Outcome, PresentationType, Receipt, SupportLevel, UsageNormalized,
@@ -42,6 +42,7 @@ const REJECT: &str = "reject";
 /// A prompt under way.
 pub(crate) struct Turn {
     pub(crate) server: Arc<AcpServer>,
+    pub(crate) plane: ControlPlane,
     pub(crate) session: Uuid,
     pub(crate) root: PathBuf,
     pub(crate) settings: SessionSettings,
@@ -65,9 +66,7 @@ impl Turn {
         content: PromptContent,
     ) -> Result<PromptResponse, Error> {
         let failed = |error: AbpError| refusal::of_error(&error);
-        let earlier = turns(&self.server.plane, self.session)
-            .await
-            .map_err(failed)?;
+        let earlier = turns(&self.plane, self.session).await.map_err(failed)?;
         let session = self.earlier_session(&earlier).await;
         let receipt = self
             .run(&content, earlier.len(), session.clone())
@@ -94,7 +93,7 @@ impl Turn {
         if earlier.is_empty() {
             return None;
         }
-        let plane = &self.server.plane;
+        let plane = &self.plane;
         let Some((run_id, found)) = agent_session(plane, earlier).await else {
             self.note(
                 "no agent had a session of its own: this prompt starts without the earlier ones",
@@ -156,7 +155,7 @@ impl Turn {
             session,
             ..Submission::new(order)
         };
-        let started = server.plane.run_here(&server.principal, submission).await;
+        let started = self.plane.run_here(&server.principal, submission).await;
         let handle = match started {
             Ok(StartedRun::Started(handle)) => handle,
             Ok(StartedRun::Existing(run_id)) => return Err(taken(run_id)),
@@ -187,7 +186,7 @@ impl Turn {
                     order.config.vendor.insert("abp".to_owned(), settings);
                 }
             })
-            .build(&self.server.plane)
+            .build(&self.plane)
     }
 
     /// Sends the events of a run on, asks the client what the gate asks, and waits for the receipt.
@@ -290,8 +289,7 @@ impl Turn {
             reason: Some("cancelled in the editor".to_owned()),
         };
         let server = &self.server;
-        server
-            .plane
+        self.plane
             .cancel(&server.principal, run_id, request)
             .await?;
         Ok(())
@@ -355,8 +353,7 @@ impl Turn {
         };
         let server = &self.server;
         let answer = Answer { approve, reason };
-        server
-            .plane
+        self.plane
             .answer(&server.principal, approval_id, answer)
             .await?;
         Ok(())

@@ -5,10 +5,11 @@ mod itself;
 
 use std::time::{Duration, Instant};
 
+use abp_testkit::{FakeVendor, Reply};
 use serde_json::{Value, json};
 
 use self::editor::{Editor, text_prompt};
-use crate::desk::Desk;
+use crate::desk::{Desk, Ran, text};
 
 /// A desk with a scripted backend named `scripted`.
 fn desk(steps: &Value) -> Desk {
@@ -169,10 +170,11 @@ fn the_gates_questions_are_asked_in_the_editor() {
             false => &["in_progress", "pending", "failed"],
         };
         assert_eq!(statuses, expected, "{:#?}", editor.updates);
-        let (_, listed) = desk.json(&["logs", "last"]);
-        let resolved = listed["events"].as_array().unwrap().iter();
-        let mut resolved = resolved.filter(|event| event["type"] == "permission_resolved");
-        assert_eq!(resolved.next().unwrap()["decided_via"], "acp");
+        let logs = desk.abp(&["logs", "last", "--json"]).stdout;
+        let events = logs.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut events = events.map(|line: Value| line["event"].clone());
+        let resolved = events.find(|event| event["type"] == "permission_resolved");
+        assert_eq!(resolved.unwrap()["decided_via"], "acp");
     }
 }
 
@@ -387,6 +389,46 @@ fn a_failed_run_is_an_error_that_names_it() {
             .contains("it broke")
     );
     assert!(editor.said().contains("files"), "{:#?}", editor.updates);
+}
+
+/// A client that sets a provider gets the requests to models, with its own key, until it is gone.
+#[test]
+fn a_client_routes_requests_to_models_through_its_own_address() {
+    let vendor = FakeVendor::start(Reply::fixture("openai/stream_text.sse").unwrap()).unwrap();
+    let desk = Desk::new();
+    let mut editor = Editor::start(&desk, &["--model", "m"]);
+    let listed = editor.ask("providers/list", json!({}));
+    let providers = &listed["result"]["providers"];
+    assert_eq!(providers[0]["providerId"], "editor", "{listed:#}");
+    assert_eq!(providers[0]["current"], Value::Null, "{listed:#}");
+    let provider = json!({
+        "providerId": "editor", "apiType": "openai", "baseUrl": vendor.url("/v1"),
+        "headers": { "Authorization": "Bearer of-the-editor" },
+    });
+    let set = editor.ask("providers/set", provider);
+    assert!(set.get("result").is_some(), "{set:#}");
+    let session = editor.new_session(&desk);
+    let option = json!({ "sessionId": session, "configId": "backend", "value": "upstream:editor" });
+    let chosen = editor.ask("session/set_config_option", option);
+    assert!(chosen.get("result").is_some(), "{chosen:#}");
+    let answer = editor.prompt(&session, text_prompt("say hello"));
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
+    let requests = vendor.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(
+        requests[0].header("authorization"),
+        Some("Bearer of-the-editor")
+    );
+    let off = editor.ask("providers/disable", json!({ "providerId": "editor" }));
+    assert!(off.get("result").is_some(), "{off:#}");
+    let refused = editor.prompt(&session, text_prompt("say hello"));
+    assert!(refused.get("error").is_some(), "{refused:#}");
+    assert_eq!(vendor.requests().len(), 1);
+    // Nothing of the key is in the state directory.
+    editor.close();
+    let home = desk.home();
+    let mut grep = desk.program("grep", &["-rl", "of-the-editor", text(&home)]);
+    assert_eq!(Ran::new(grep.output().unwrap()).stdout, "");
 }
 
 /// A client that is gone leaves a cancelled run with a receipt; one that is told to stop as well.

@@ -18,7 +18,7 @@ use abp_backend_acp::protocol::schema::{
     SetSessionConfigOptionResponse, SetSessionModeRequest,
 };
 use abp_backend_acp::protocol::{
-    AcpConnection, AcpSender, Client, Error, Incoming, ProtocolVersion, Responder,
+    AcpConnection, AcpSender, Client, Error, Incoming, ProtocolVersion,
 };
 use abp_control::{ControlPlane, PolicyChoice, Principal, RunRecord};
 use abp_core::{CancelReason, ExecutionLane};
@@ -136,10 +136,10 @@ where
                             let session = turn.session;
                             let answer = prompt(turn, blocks).await;
                             server.end_prompt(session);
-                            respond(*responder, answer);
+                            server.sender.respond(*responder, answer);
                         });
                     }
-                    Err(error) => respond(*responder, Err(error)),
+                    Err(error) => server.sender.respond(*responder, Err(error)),
                 };
             }
             Some(Incoming::Request {
@@ -147,8 +147,11 @@ where
                 params,
                 responder,
             }) => {
-                let answer = server.answer(&method, params).await;
-                respond(*responder, answer);
+                let answer = tokio::select! {
+                    answer = server.answer(&method, params) => answer,
+                    () = &mut stop => break,
+                };
+                server.sender.respond(*responder, answer);
             }
         }
         while prompts.try_join_next().is_some() {}
@@ -453,6 +456,7 @@ impl AcpServer {
                 }
                 for (seq, event) in page {
                     from = seq + 1;
+                    self.sender.room().await;
                     for update in mapper.map(seq, &event) {
                         self.update(id, update);
                     }
@@ -560,10 +564,4 @@ fn read<T: DeserializeOwned>(params: Value) -> Result<T, Error> {
 
 fn written(answer: &impl Serialize) -> Result<Value, Error> {
     serde_json::to_value(answer).map_err(|error| invalid(error.to_string()))
-}
-
-fn respond(responder: Responder<Value>, answer: Result<Value, Error>) {
-    if let Err(error) = responder.respond_with_result(answer) {
-        tracing::debug!(target: "abp.acp", %error, "an answer was not sent");
-    }
 }

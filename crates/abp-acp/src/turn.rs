@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use abp_backend_acp::protocol::Error;
 use abp_backend_acp::protocol::schema::{
     NoticeSeverity, PermissionOption, PermissionOptionKind, PromptResponse,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     SessionNotification, SessionUpdate, StopReason, ToolCallUpdate, ToolCallUpdateFields, Usage,
 };
+use abp_backend_acp::protocol::{AcpSender, Client, Error};
 use abp_backend_core::{AgentSession, SessionUse};
 use abp_control::{Answer, CancelRequest, ControlPlane, OrderDraft, RunRecord, Submission};
 use abp_core::{
@@ -18,7 +18,7 @@ use abp_core::{
     WorkOrder,
 };
 use abp_error::{AbpError, ErrorCode};
-use abp_runtime::{Approvals, Audience, RunHandle, StartedRun};
+use abp_runtime::{Approvals, Audience, EventStream, FollowedEvent, RunHandle, StartedRun};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -197,6 +197,7 @@ impl Turn {
     ) -> Result<Receipt, AbpError> {
         let run_id = handle.run_id;
         let mut events = handle.events;
+        let sender = self.server.sender.clone();
         let mut answers = FuturesUnordered::<BoxFuture<'static, PermissionAnswer>>::new();
         let mut answered = BTreeSet::new();
         let mut is_cancelled = false;
@@ -212,7 +213,7 @@ impl Turn {
                         self.answer(approval_id, answer).await?;
                     }
                 }
-                event = events.next() => match event? {
+                event = next_event(&mut events, &sender) => match event? {
                     Some(followed) => {
                         let event = AgentEvent::clone(&followed.event);
                         self.present(run_id, followed.seq, &event, &mut audience).await;
@@ -364,6 +365,15 @@ const TAKEN: &str = "another client sent the next prompt of this session; load t
 
 fn taken(run_id: Uuid) -> AbpError {
     AbpError::new(ErrorCode::IdempotencyKeyReused, TAKEN).with_context("run_id", run_id.to_string())
+}
+
+/// The next event, once the client has read enough of the ones before.
+async fn next_event(
+    events: &mut EventStream,
+    sender: &AcpSender<Client>,
+) -> Result<Option<FollowedEvent>, AbpError> {
+    sender.room().await;
+    Ok(events.next().await?)
 }
 
 /// An editor renders markdown and shows thoughts.

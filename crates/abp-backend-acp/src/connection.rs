@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::transport::{Backlog, Noise, read_lines, write_lines};
+use crate::transport::{Backlog, Noise, Outbox, read_lines, write_lines};
 
 /// Messages that may wait to be served.
 const QUEUE: usize = 64;
@@ -47,6 +47,7 @@ pub enum Incoming {
 #[derive(Debug, Clone)]
 pub struct AcpSender<Peer: Role> {
     link: ConnectionTo<Peer>,
+    outbox: Arc<Outbox>,
 }
 
 /// A connection to a peer: [`Agent`] where ABP is the client, [`Client`] where it is the agent. Dropping it
@@ -139,11 +140,26 @@ where
         &self,
         request: Q,
     ) -> impl Future<Output = Result<Q::Response, acp::Error>> + use<Q, Peer> {
+        self.outbox.queued();
         self.link.send_request(request).block_task()
+    }
+
+    /// Answers a request. A peer that is gone does not hear it.
+    pub fn respond(&self, responder: Responder<Value>, answer: Result<Value, acp::Error>) {
+        self.outbox.queued();
+        if let Err(error) = responder.respond_with_result(answer) {
+            tracing::debug!(target: "abp.acp", %error, "an answer was not sent");
+        }
+    }
+
+    /// Waits while the peer does not read what it was sent.
+    pub async fn room(&self) {
+        self.outbox.room().await;
     }
 
     /// Sends a notification. A peer that is gone does not hear it.
     pub fn notify<N: JsonRpcNotification>(&self, notification: N) {
+        self.outbox.queued();
         if let Err(error) = self.link.send_notification(notification) {
             tracing::debug!(target: "abp.acp", %error, "a notification was not sent");
         }
@@ -169,8 +185,9 @@ where
         let (sender, incoming) = mpsc::channel(QUEUE);
         let (ready, link) = oneshot::channel();
         let (close, closed) = oneshot::channel::<()>();
+        let outbox = Arc::new(Outbox::default());
         let transport = Lines::new(
-            write_lines(write),
+            write_lines(write, Arc::clone(&outbox)),
             Box::pin(read_lines(read, max_line, noise, Arc::clone(&backlog))),
         );
         let handled = Arc::clone(&backlog);
@@ -201,7 +218,7 @@ where
             AbpError::new(ErrorCode::ProtocolHandshakeFailed, message)
         })?;
         Ok(Self {
-            sender: AcpSender { link },
+            sender: AcpSender { link, outbox },
             incoming,
             backlog,
             close: Some(close),

@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{self, Stream};
 use futures_util::{Sink, sink};
 use sidecar_kit::{CodecError, DEFAULT_MAX_LINE, Decoder};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// The unit in which waiting bytes are counted.
 const UNIT: usize = 1024;
@@ -153,15 +153,88 @@ fn is_object(line: &str) -> bool {
     line.starts_with('{')
 }
 
+/// The most messages that wait to be written before a sender should wait.
+const MAX_UNWRITTEN: usize = 256;
+
+/// The messages that were sent and not written yet. The crate queues without a bound, so senders of streams ask
+/// for room first; a peer that does not read then costs no memory.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    unwritten: AtomicUsize,
+    written: Notify,
+}
+
+impl Outbox {
+    /// Counts a message that is handed to the crate.
+    pub(crate) fn queued(&self) {
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until not too many messages wait.
+    pub(crate) async fn room(&self) {
+        loop {
+            // Subscribed before looking, so that nothing is missed in between.
+            let written = self.written.notified();
+            if self.unwritten.load(Ordering::Relaxed) < MAX_UNWRITTEN {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    fn wrote_one(&self) {
+        // The crate writes some answers of its own, which nobody counted.
+        let less = |count: usize| Some(count.saturating_sub(1));
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        // It is never refused.
+        let _ = self.unwritten.fetch_update(set, fetch, less);
+        self.written.notify_waiters();
+    }
+}
+
 /// Writes messages to a peer, one line each.
-pub(crate) fn write_lines<W>(stream: W) -> impl Sink<String, Error = io::Error> + Send
+pub(crate) fn write_lines<W>(
+    stream: W,
+    outbox: Arc<Outbox>,
+) -> impl Sink<String, Error = io::Error> + Send
 where
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    sink::unfold(stream, |mut stream: W, mut line: String| async move {
-        line.push('\n');
-        stream.write_all(line.as_bytes()).await?;
-        stream.flush().await?;
-        Ok(stream)
-    })
+    let start = (stream, outbox);
+    sink::unfold(
+        start,
+        |(mut stream, outbox): (W, Arc<Outbox>), mut line: String| async move {
+            line.push('\n');
+            stream.write_all(line.as_bytes()).await?;
+            stream.flush().await?;
+            outbox.wrote_one();
+            Ok((stream, outbox))
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::SinkExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_read_makes_senders_wait() {
+        let (near, mut far) = tokio::io::duplex(16);
+        let outbox = Arc::new(Outbox::default());
+        let mut sink = Box::pin(write_lines(near, Arc::clone(&outbox)));
+        for _ in 0..MAX_UNWRITTEN {
+            outbox.room().await;
+            outbox.queued();
+        }
+        let waiting = tokio::time::timeout(std::time::Duration::from_millis(50), outbox.room());
+        assert!(waiting.await.is_err());
+        let writing =
+            tokio::spawn(async move { sink.send("a line of some length".to_owned()).await });
+        let mut read = [0; 22];
+        far.read_exact(&mut read).await.unwrap();
+        writing.await.unwrap().unwrap();
+        outbox.room().await;
+    }
 }

@@ -1,7 +1,13 @@
 //! ABP driving ABP: our own ACP backend is the client of `abp acp`.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use super::editor::{Editor, text_prompt};
 use crate::desk::{Desk, text};
 
 /// A desk whose backend `inner` is `abp acp` with a scripted backend of its own.
@@ -123,4 +129,75 @@ fn a_question_goes_through_both_gates() {
         let has_file = changes.to_string().contains("new.txt");
         assert_eq!(has_file, is_written, "{events:#?}");
     }
+}
+
+/// Cancelling the outer run cancels the inner one, and both end with a receipt.
+#[test]
+fn cancelling_the_outer_run_cancels_the_inner_one() {
+    let steps = json!([{"do": "say", "text": "working"}, {"do": "sleep", "ms": 600_000}]);
+    let desk = nested(&steps, &[]);
+    let run = [
+        "run",
+        "--config",
+        "operator.toml",
+        "--jsonl",
+        "--task",
+        "do it",
+        "--backend",
+        "inner",
+    ];
+    let mut child = desk.command(&run).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("working")));
+    let asked = Instant::now();
+    let pid = child.id().to_string();
+    desk.program("kill", &["-INT", &pid]).status().unwrap();
+    let status = child.wait().unwrap();
+    assert!(
+        asked.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert_eq!(status.code(), Some(130));
+    let outcomes: Vec<Value> = receipts_below(&desk.home());
+    assert_eq!(outcomes, ["cancelled", "cancelled"]);
+}
+
+/// The outcomes of all receipts below a directory: those of the desk, and those in the homes of agents.
+fn receipts_below(directory: &Path) -> Vec<Value> {
+    let mut outcomes = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            outcomes.extend(receipts_below(&path));
+        } else if path
+            .parent()
+            .is_some_and(|parent| parent.ends_with("receipts"))
+        {
+            let receipt: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            outcomes.push(receipt["outcome"].clone());
+        }
+    }
+    outcomes
+}
+
+/// The second prompt of a session goes on with the agent's own session, where the agent has one.
+#[test]
+fn the_second_prompt_goes_on_with_the_agents_session() {
+    let desk = nested(&json!([{"do": "say", "text": "done"}]), &[]);
+    let mut editor = Editor::start(&desk, &["--backend", "inner", "--config", "operator.toml"]);
+    let session = editor.new_session(&desk);
+    let mut runs = Vec::new();
+    for task in ["first", "second"] {
+        let answer = editor.prompt(&session, text_prompt(task));
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
+        let run = &answer["result"]["_meta"]["abp"]["run_id"];
+        runs.push(run.as_str().unwrap().to_owned());
+    }
+    editor.close();
+    let logs = desk
+        .abp(&["logs", &runs[1], "--config", "operator.toml", "--json"])
+        .stdout;
+    let told = format!("continues the session of run {}", runs[0]);
+    assert!(logs.lines().next().unwrap().contains(&told), "{logs}");
 }

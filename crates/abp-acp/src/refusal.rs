@@ -37,7 +37,7 @@ pub(crate) fn unknown_session(id: &str) -> Error {
 }
 
 /// The error of a prompt whose run failed.
-pub(crate) fn of_receipt(receipt: &Receipt, report: Value) -> Error {
+pub(crate) fn of_receipt(receipt: &Receipt, report: &Value) -> Error {
     let message = match &receipt.error {
         Some(error) => error.message.clone(),
         None => format!("the run ended as {:?}", receipt.outcome).to_lowercase(),

@@ -18,7 +18,7 @@ use abp_backend_acp::protocol::schema::{
     SetSessionConfigOptionResponse, SetSessionModeRequest,
 };
 use abp_backend_acp::protocol::{
-    AcpConnection, AcpSender, Client, Error, Incoming, ProtocolVersion,
+    AcpConnection, AcpMessage, AcpSender, Client, Error, ProtocolVersion,
 };
 use abp_control::{ControlPlane, PolicyChoice, Principal, RunRecord};
 use abp_core::{CancelReason, ExecutionLane};
@@ -123,8 +123,8 @@ where
         };
         match incoming {
             None => break,
-            Some(Incoming::Notification { method, params }) => server.notified(&method, params),
-            Some(Incoming::Request {
+            Some(AcpMessage::Notification { method, params }) => server.notified(&method, params),
+            Some(AcpMessage::Request {
                 method,
                 params,
                 responder,
@@ -142,7 +142,7 @@ where
                     Err(error) => server.sender.respond(*responder, Err(error)),
                 };
             }
-            Some(Incoming::Request {
+            Some(AcpMessage::Request {
                 method,
                 params,
                 responder,
@@ -199,7 +199,7 @@ impl AcpServer {
                 let id = session_id(&request.session_id.0)?;
                 let turns = self.stored_turns(id, &request.cwd).await?;
                 self.replay(id, &turns, &request.cwd).await?;
-                let session = self.reopen(&turns, request.cwd, request.mcp_servers)?;
+                let session = self.reopen(&turns, request.cwd, &request.mcp_servers)?;
                 let settings = self.open(id, session);
                 written(
                     &LoadSessionResponse::new()
@@ -211,7 +211,7 @@ impl AcpServer {
                 let request: ResumeSessionRequest = read(params)?;
                 let id = session_id(&request.session_id.0)?;
                 let turns = self.stored_turns(id, &request.cwd).await?;
-                let session = self.reopen(&turns, request.cwd, request.mcp_servers)?;
+                let session = self.reopen(&turns, request.cwd, &request.mcp_servers)?;
                 let settings = self.open(id, session);
                 written(
                     &ResumeSessionResponse::new()
@@ -335,7 +335,7 @@ impl AcpServer {
                 .map_err(|error| refusal::of_error(&error))?,
             lane: self.options.lane,
         };
-        let session = self.session(request.cwd, settings, request.mcp_servers)?;
+        let session = self.session(request.cwd, settings, &request.mcp_servers)?;
         let id = Uuid::now_v7();
         let settings = self.open(id, session);
         Ok(NewSessionResponse::new(id.to_string())
@@ -348,7 +348,7 @@ impl AcpServer {
         &self,
         root: PathBuf,
         settings: SessionSettings,
-        servers: Vec<McpServer>,
+        servers: &[McpServer],
     ) -> Result<OpenSession, Error> {
         if !root.is_absolute() || !root.is_dir() {
             let root = root.display();
@@ -426,7 +426,7 @@ impl AcpServer {
         &self,
         turns: &[RunRecord],
         root: PathBuf,
-        servers: Vec<McpServer>,
+        servers: &[McpServer],
     ) -> Result<OpenSession, Error> {
         let failed = |error: AbpError| refusal::of_error(&error);
         let last = turns

@@ -401,7 +401,7 @@ fn respond(
             StopReason::MaxTurnRequests
         }
         Outcome::Partial if code.is_none() => StopReason::EndTurn,
-        Outcome::Partial | Outcome::Failed => return Err(refusal::of_receipt(receipt, report)),
+        Outcome::Partial | Outcome::Failed => return Err(refusal::of_receipt(receipt, &report)),
     };
     let mut response = PromptResponse::new(reason).usage(usage(&receipt.usage));
     response.meta = Some(serde_json::Map::from_iter([("abp".to_owned(), report)]));

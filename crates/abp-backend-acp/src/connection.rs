@@ -24,7 +24,7 @@ const QUEUE: usize = 64;
 
 /// A message of the peer's own accord.
 #[derive(Debug)]
-pub enum Incoming {
+pub enum AcpMessage {
     /// A message that is not answered.
     Notification {
         /// The method.
@@ -55,7 +55,7 @@ pub struct AcpSender<Peer: Role> {
 #[derive(Debug)]
 pub struct AcpConnection<Peer: Role> {
     sender: AcpSender<Peer>,
-    incoming: mpsc::Receiver<Incoming>,
+    incoming: mpsc::Receiver<AcpMessage>,
     backlog: Arc<Backlog>,
     /// Ends the connection when it is dropped.
     close: Option<oneshot::Sender<()>>,
@@ -116,7 +116,7 @@ impl AcpConnection<Client> {
     }
 
     /// The next message of the client's own accord; `None` once the client closed its end.
-    pub async fn next_request(&mut self) -> Option<Incoming> {
+    pub async fn next_request(&mut self) -> Option<AcpMessage> {
         tokio::select! {
             biased;
             incoming = self.incoming.recv() => incoming,
@@ -246,12 +246,12 @@ where
     }
 
     /// The next message of the peer's own accord; `None` once the connection ended.
-    pub(crate) async fn next(&mut self) -> Option<Incoming> {
+    pub(crate) async fn next(&mut self) -> Option<AcpMessage> {
         self.incoming.recv().await
     }
 
     /// The next message that waits already.
-    pub(crate) fn try_next(&mut self) -> Option<Incoming> {
+    pub(crate) fn try_next(&mut self) -> Option<AcpMessage> {
         self.incoming.try_recv().ok()
     }
 
@@ -279,15 +279,15 @@ impl<Peer: Role> Drop for AcpConnection<Peer> {
     }
 }
 
-async fn take(message: Dispatch, queue: &mpsc::Sender<Incoming>) -> Result<(), acp::Error> {
+async fn take(message: Dispatch, queue: &mpsc::Sender<AcpMessage>) -> Result<(), acp::Error> {
     let incoming = match message {
         Dispatch::Notification(message) => {
             let (method, params) = message.into_parts();
-            Incoming::Notification { method, params }
+            AcpMessage::Notification { method, params }
         }
         Dispatch::Request(message, responder) => {
             let (method, params) = message.into_parts();
-            Incoming::Request {
+            AcpMessage::Request {
                 method,
                 params,
                 responder: Box::new(responder),

@@ -29,7 +29,7 @@ pub mod protocol {
     pub use agent_client_protocol::v1::{Responder, schema};
     pub use agent_client_protocol::{Client, Error};
 
-    pub use crate::connection::{AcpConnection, AcpSender, Incoming};
+    pub use crate::connection::{AcpConnection, AcpMessage, AcpSender};
 }
 
 pub use backend::AcpBackend;

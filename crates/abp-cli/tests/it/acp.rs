@@ -39,7 +39,7 @@ fn a_prompt_is_a_run_in_the_editors_directory() {
     ]));
     let mut editor = Editor::start(&desk, &SCRIPTED);
     let session = editor.new_session(&desk);
-    let answer = editor.prompt(&session, text_prompt("say hello"));
+    let answer = editor.prompt(&session, &text_prompt("say hello"));
     let result = &answer["result"];
     assert_eq!(result["stopReason"], "end_turn", "{answer:#}");
     let report = &result["_meta"]["abp"];
@@ -94,7 +94,7 @@ fn rejected_changes_stay_in_the_stage() {
     let mut editor = Editor::start(&desk, &SCRIPTED);
     editor.choices = vec!["reject_once"];
     let session = editor.new_session(&desk);
-    let answer = editor.prompt(&session, text_prompt("write"));
+    let answer = editor.prompt(&session, &text_prompt("write"));
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
     assert_eq!(answer["result"]["_meta"]["abp"]["changes"], "staged");
     assert!(!desk.path("new.txt").exists());
@@ -115,10 +115,10 @@ fn the_lane_decides_whether_the_editor_is_asked() {
     let session = editor.new_session(&desk);
     let set = editor.ask(
         "session/set_mode",
-        json!({ "sessionId": session, "modeId": "workspace-first" }),
+        &json!({ "sessionId": session, "modeId": "workspace-first" }),
     );
     assert!(set.get("result").is_some(), "{set:#}");
-    let answer = editor.prompt(&session, text_prompt("write"));
+    let answer = editor.prompt(&session, &text_prompt("write"));
     assert_eq!(
         answer["result"]["_meta"]["abp"]["changes"], "applied",
         "{answer:#}"
@@ -126,7 +126,7 @@ fn the_lane_decides_whether_the_editor_is_asked() {
     assert!(editor.questions.is_empty());
 
     let option = json!({ "sessionId": session, "configId": "lane", "value": "patch-first" });
-    let set = editor.ask("session/set_config_option", option);
+    let set = editor.ask("session/set_config_option", &option);
     assert_eq!(
         set["result"]["configOptions"][1]["currentValue"], "patch-first",
         "{set:#}"
@@ -134,7 +134,7 @@ fn the_lane_decides_whether_the_editor_is_asked() {
     desk.write("readme.txt", "before\n");
     let saved = desk.path("readme.txt");
     editor.on_question = Some(Box::new(move || std::fs::write(&saved, "saved\n").unwrap()));
-    let answer = editor.prompt(&session, text_prompt("write again"));
+    let answer = editor.prompt(&session, &text_prompt("write again"));
     assert_eq!(
         answer["result"]["_meta"]["abp"]["changes"], "staged",
         "{answer:#}"
@@ -152,7 +152,7 @@ fn the_gates_questions_are_asked_in_the_editor() {
         let mut editor = Editor::start(&desk, &more);
         editor.choices = vec![choice, "allow_once"];
         let session = editor.new_session(&desk);
-        let answer = editor.prompt(&session, text_prompt("write"));
+        let answer = editor.prompt(&session, &text_prompt("write"));
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
         assert_eq!(desk.path("new.txt").exists(), is_written, "{choice}");
         let question = &editor.questions[0];
@@ -184,21 +184,21 @@ fn a_prompt_is_cancelled_within_two_seconds() {
     let desk = desk(&json!([{"do": "say", "text": "working"}, {"do": "sleep", "ms": 600_000}]));
     let mut editor = Editor::start(&desk, &SCRIPTED);
     let session = editor.new_session(&desk);
-    let id = editor.send_prompt(&session, text_prompt("work"));
+    let id = editor.send_prompt(&session, &text_prompt("work"));
     editor.wait_for(|update| update["update"]["sessionUpdate"] == "agent_message_chunk");
     // The session is busy meanwhile.
-    let refused = editor.prompt(&session, text_prompt("another"));
+    let refused = editor.prompt(&session, &text_prompt("another"));
     assert_eq!(refused["error"]["code"], -32600, "{refused:#}");
     let asked = Instant::now();
-    editor.notify("session/cancel", json!({ "sessionId": session }));
+    editor.notify("session/cancel", &json!({ "sessionId": session }));
     let answer = editor.answer_to(id);
     let took = asked.elapsed();
     assert_eq!(answer["result"]["stopReason"], "cancelled", "{answer:#}");
     assert_eq!(answer["result"]["_meta"]["abp"]["outcome"], "cancelled");
     assert!(took < Duration::from_secs(2), "{took:?}");
     // And the session goes on.
-    let id = editor.send_prompt(&session, text_prompt("again"));
-    editor.notify("session/cancel", json!({ "sessionId": session }));
+    let id = editor.send_prompt(&session, &text_prompt("again"));
+    editor.notify("session/cancel", &json!({ "sessionId": session }));
     assert_eq!(editor.answer_to(id)["result"]["stopReason"], "cancelled");
 }
 
@@ -209,7 +209,7 @@ fn a_session_is_loaded_from_the_store() {
     let mut editor = Editor::start(&desk, &SCRIPTED);
     let session = editor.new_session(&desk);
     for task in ["the first task", "the second task"] {
-        editor.prompt(&session, text_prompt(task));
+        editor.prompt(&session, &text_prompt(task));
     }
     let told = editor.said();
     assert!(told.contains("starts without the earlier ones"), "{told}");
@@ -217,7 +217,7 @@ fn a_session_is_loaded_from_the_store() {
     desk.abp(&["run", "--task", "from the terminal"]);
 
     let mut editor = Editor::start(&desk, &SCRIPTED);
-    let listed = editor.ask("session/list", json!({ "cwd": desk.path("") }));
+    let listed = editor.ask("session/list", &json!({ "cwd": desk.path("") }));
     let sessions = listed["result"]["sessions"].as_array().unwrap();
     let titles: Vec<&str> = sessions
         .iter()
@@ -230,7 +230,7 @@ fn a_session_is_loaded_from_the_store() {
     );
     assert_eq!(sessions[1]["sessionId"], json!(session));
     let load = json!({ "sessionId": session, "cwd": desk.path(""), "mcpServers": [] });
-    let loaded = editor.ask("session/load", load.clone());
+    let loaded = editor.ask("session/load", &load);
     assert!(loaded.get("result").is_some(), "{loaded:#}");
     let expected = [
         "user_message_chunk",
@@ -251,22 +251,22 @@ fn a_session_is_loaded_from_the_store() {
         .map(|update| update["update"]["toolCallId"].to_string())
         .collect();
     assert_eq!(ids.len(), 2, "ids of calls are unique in a session");
-    let answer = editor.prompt(&session, text_prompt("the third task"));
+    let answer = editor.prompt(&session, &text_prompt("the third task"));
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
 
     // The run of the terminal is a session as well.
     let id = sessions[0]["sessionId"].as_str().unwrap();
     let resume = json!({ "sessionId": id, "cwd": desk.path(""), "mcpServers": [] });
-    let resumed = editor.ask("session/resume", resume);
+    let resumed = editor.ask("session/resume", &resume);
     assert!(resumed.get("result").is_some(), "{resumed:#}");
     assert_eq!(
-        editor.prompt(id, text_prompt("go on"))["result"]["stopReason"],
+        editor.prompt(id, &text_prompt("go on"))["result"]["stopReason"],
         "end_turn"
     );
     // Another directory is another project.
     let elsewhere = Desk::new();
     let load = json!({ "sessionId": session, "cwd": elsewhere.path(""), "mcpServers": [] });
-    let refused = editor.ask("session/load", load);
+    let refused = editor.ask("session/load", &load);
     assert_eq!(refused["error"]["code"], -32602, "{refused:#}");
 }
 
@@ -351,14 +351,14 @@ fn what_cannot_be_used_is_refused_by_name() {
         ("session/list", json!({ "cursor": "x" }), -32602, "cursor"),
     ];
     for (method, params, code, word) in cases {
-        let refused = editor.ask(method, params);
+        let refused = editor.ask(method, &params);
         assert_eq!(refused["error"]["code"], code, "{method}: {refused:#}");
         assert!(refused.to_string().contains(word), "{method}: {refused:#}");
     }
     let huge = "x".repeat(5 * 1024 * 1024);
-    let refused = editor.prompt(&session, text_prompt(&huge));
+    let refused = editor.prompt(&session, &text_prompt(&huge));
     assert_eq!(refused["error"]["code"], -32602);
-    let answer = editor.prompt(&session, text_prompt("say hello"));
+    let answer = editor.prompt(&session, &text_prompt("say hello"));
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
 }
 
@@ -370,10 +370,10 @@ fn a_failed_run_is_an_error_that_names_it() {
     let servers = json!([{ "name": "files", "command": "/bin/false", "args": [], "env": [] }]);
     let opened = editor.ask(
         "session/new",
-        json!({ "cwd": desk.path(""), "mcpServers": servers }),
+        &json!({ "cwd": desk.path(""), "mcpServers": servers }),
     );
     let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
-    let answer = editor.prompt(&session, text_prompt("break"));
+    let answer = editor.prompt(&session, &text_prompt("break"));
     assert_eq!(
         answer["error"]["data"]["code"], "BACKEND_CRASHED",
         "{answer:#}"
@@ -397,7 +397,7 @@ fn a_client_routes_requests_to_models_through_its_own_address() {
     let vendor = FakeVendor::start(Reply::fixture("openai/stream_text.sse").unwrap()).unwrap();
     let desk = Desk::new();
     let mut editor = Editor::start(&desk, &["--model", "m"]);
-    let listed = editor.ask("providers/list", json!({}));
+    let listed = editor.ask("providers/list", &json!({}));
     let providers = &listed["result"]["providers"];
     assert_eq!(providers[0]["providerId"], "editor", "{listed:#}");
     assert_eq!(providers[0]["current"], Value::Null, "{listed:#}");
@@ -405,13 +405,13 @@ fn a_client_routes_requests_to_models_through_its_own_address() {
         "providerId": "editor", "apiType": "openai", "baseUrl": vendor.url("/v1"),
         "headers": { "Authorization": "Bearer of-the-editor" },
     });
-    let set = editor.ask("providers/set", provider);
+    let set = editor.ask("providers/set", &provider);
     assert!(set.get("result").is_some(), "{set:#}");
     let session = editor.new_session(&desk);
     let option = json!({ "sessionId": session, "configId": "backend", "value": "upstream:editor" });
-    let chosen = editor.ask("session/set_config_option", option);
+    let chosen = editor.ask("session/set_config_option", &option);
     assert!(chosen.get("result").is_some(), "{chosen:#}");
-    let answer = editor.prompt(&session, text_prompt("say hello"));
+    let answer = editor.prompt(&session, &text_prompt("say hello"));
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
     let requests = vendor.requests();
     assert_eq!(requests.len(), 1);
@@ -419,9 +419,9 @@ fn a_client_routes_requests_to_models_through_its_own_address() {
         requests[0].header("authorization"),
         Some("Bearer of-the-editor")
     );
-    let off = editor.ask("providers/disable", json!({ "providerId": "editor" }));
+    let off = editor.ask("providers/disable", &json!({ "providerId": "editor" }));
     assert!(off.get("result").is_some(), "{off:#}");
-    let refused = editor.prompt(&session, text_prompt("say hello"));
+    let refused = editor.prompt(&session, &text_prompt("say hello"));
     assert!(refused.get("error").is_some(), "{refused:#}");
     assert_eq!(vendor.requests().len(), 1);
     // Nothing of the key is in the state directory.
@@ -437,7 +437,7 @@ fn a_client_that_vanishes_cancels_its_runs() {
     let desk = desk(&json!([{"do": "say", "text": "working"}, {"do": "sleep", "ms": 600_000}]));
     let mut editor = Editor::start(&desk, &SCRIPTED);
     let session = editor.new_session(&desk);
-    editor.send_prompt(&session, text_prompt("work"));
+    editor.send_prompt(&session, &text_prompt("work"));
     editor.wait_for(|update| update["update"]["sessionUpdate"] == "agent_message_chunk");
     assert_eq!(editor.close(), 0);
     let receipt = std::fs::read(desk.receipts().pop().unwrap()).unwrap();

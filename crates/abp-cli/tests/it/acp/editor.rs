@@ -43,14 +43,14 @@ impl Editor {
             on_question: None,
         };
         let hello = json!({ "protocolVersion": 1, "clientCapabilities": {} });
-        let answer = editor.ask("initialize", hello);
+        let answer = editor.ask("initialize", &hello);
         assert_eq!(answer["result"]["protocolVersion"], 1, "{answer:#}");
         editor
     }
 
     pub(super) fn new_session(&mut self, desk: &Desk) -> String {
         let root = desk.path("").canonicalize().unwrap();
-        let opened = self.ask("session/new", json!({ "cwd": root, "mcpServers": [] }));
+        let opened = self.ask("session/new", &json!({ "cwd": root, "mcpServers": [] }));
         let id = opened["result"]["sessionId"].as_str();
         id.unwrap_or_else(|| panic!("{opened:#}")).to_owned()
     }
@@ -59,7 +59,7 @@ impl Editor {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn send(&mut self, method: &str, params: Value) -> u64 {
+    fn send(&mut self, method: &str, params: &Value) -> u64 {
         self.last_id += 1;
         let id = self.last_id;
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -67,24 +67,24 @@ impl Editor {
         id
     }
 
-    pub(super) fn notify(&mut self, method: &str, params: Value) {
+    pub(super) fn notify(&mut self, method: &str, params: &Value) {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.send_line(&message.to_string());
     }
 
-    pub(super) fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Value {
         let id = self.send(method, params);
         self.answer_to(id)
     }
 
-    pub(super) fn send_prompt(&mut self, session: &str, prompt: Value) -> u64 {
+    pub(super) fn send_prompt(&mut self, session: &str, prompt: &Value) -> u64 {
         self.send(
             "session/prompt",
-            json!({ "sessionId": session, "prompt": prompt }),
+            &json!({ "sessionId": session, "prompt": prompt }),
         )
     }
 
-    pub(super) fn prompt(&mut self, session: &str, prompt: Value) -> Value {
+    pub(super) fn prompt(&mut self, session: &str, prompt: &Value) -> Value {
         let id = self.send_prompt(session, prompt);
         self.answer_to(id)
     }

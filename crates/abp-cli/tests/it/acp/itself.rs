@@ -189,7 +189,7 @@ fn the_second_prompt_goes_on_with_the_agents_session() {
     let session = editor.new_session(&desk);
     let mut runs = Vec::new();
     for task in ["first", "second"] {
-        let answer = editor.prompt(&session, text_prompt(task));
+        let answer = editor.prompt(&session, &text_prompt(task));
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
         let run = &answer["result"]["_meta"]["abp"]["run_id"];
         runs.push(run.as_str().unwrap().to_owned());

@@ -51,6 +51,8 @@ enum Task {
     Control,
     /// Let AG-UI's own client follow runs of a live server.
     AgUi,
+    /// Let the official client of the Agent Client Protocol drive `abp acp`.
+    Acp,
     /// Run real agents over ACP and through the gateway; not part of `test`, because they take 4 GB.
     Agents {
         /// The agents; all when omitted.
@@ -98,6 +100,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Sdk => return sdk::TRANSLATION.run(),
         Task::Control => return sdk::control(),
         Task::AgUi => return sdk::ag_ui(),
+        Task::Acp => return sdk::acp(),
         Task::Gateway => return sdk::GATEWAY.run(),
         Task::Agents { names } => return agents::run(&names),
         Task::Mcp => return mcp::run(),

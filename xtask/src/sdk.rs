@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::output::say;
 use crate::workspace::{cargo, root};
-use packages::{AG_UI, CONTROL, NODE, PYTHON, interpreter};
+use packages::{ACP, AG_UI, CONTROL, NODE, PYTHON, Packages, interpreter};
 
 /// A program that has the SDKs do something, and judges it.
 pub(crate) struct Harness {
@@ -76,11 +76,21 @@ impl Harness {
 
 /// Lets AG-UI's own client follow runs.
 pub(crate) fn ag_ui() -> Result<ExitCode> {
+    node_client("runs, followed by AG-UI's client", &AG_UI, "ag-ui")
+}
+
+/// Lets the official client of the Agent Client Protocol drive `abp acp`.
+pub(crate) fn acp() -> Result<ExitCode> {
+    node_client("`abp acp`, driven by the official client", &ACP, "acp")
+}
+
+/// Runs the harness of somebody's client in JavaScript, in its folder below `tests/sdk`.
+fn node_client(what: &str, packages: &Packages, name: &str) -> Result<ExitCode> {
     let root = root()?;
-    let folder = match AG_UI.prepare(&root) {
+    let folder = match packages.prepare(&root) {
         Ok(folder) => folder,
         Err(reason) => {
-            skip("runs, followed by AG-UI's client", &format!("{reason:#}"));
+            skip(what, &format!("{reason:#}"));
             say("0 passed, 0 failed, 1 skipped");
             return Ok(ExitCode::SUCCESS);
         }
@@ -88,7 +98,7 @@ pub(crate) fn ag_ui() -> Result<ExitCode> {
     build_abp(&root)?;
     let mut harness = Command::new("node");
     harness
-        .arg(root.join("tests/sdk/ag-ui/harness.mjs"))
+        .arg(root.join("tests/sdk").join(name).join("harness.mjs"))
         .arg("--abp")
         .arg(root.join("target/debug/abp"))
         .arg("--node-modules")

@@ -18,6 +18,7 @@ use abp_host::{
     SandboxSettings, SidecarSpec,
 };
 use abp_policy::Holders;
+use agent_client_protocol::Agent;
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::{
     ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
@@ -257,7 +258,10 @@ impl AcpBackend {
         })
     }
 
-    async fn initialize(&self, link: &mut AcpConnection) -> Result<InitializeResponse, AbpError> {
+    async fn initialize(
+        &self,
+        link: &mut AcpConnection<Agent>,
+    ) -> Result<InitializeResponse, AbpError> {
         let files = FileSystemCapabilities::new()
             .read_text_file(self.spec.offers_files)
             .write_text_file(self.spec.offers_files);

@@ -22,6 +22,16 @@ mod transport;
 mod turn;
 mod updates;
 
+/// The protocol from the side of an agent: the adapter that this crate drives agents with, and the crate's types
+/// behind it. ABP as an agent (`abp-acp`) speaks through it, so that one adapter names the foreign crate.
+pub mod protocol {
+    pub use agent_client_protocol::schema::ProtocolVersion;
+    pub use agent_client_protocol::v1::{Responder, schema};
+    pub use agent_client_protocol::{Client, Error};
+
+    pub use crate::connection::{AcpConnection, AcpMessage, AcpSender};
+}
+
 pub use backend::AcpBackend;
 pub use home::AgentHomes;
 pub use spec::AcpSpec;

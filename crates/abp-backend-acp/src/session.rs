@@ -17,6 +17,7 @@ use abp_error::{AbpError, ErrorCode};
 use abp_host::{AgentProcess, Containment, Egress, RunSandbox};
 use abp_plan::ConfirmedPlan;
 use abp_policy::{Holders, Rule};
+use agent_client_protocol::Agent;
 use agent_client_protocol::v1::schema::{
     AgentCapabilities, ForkSessionRequest, HttpHeader, LoadSessionRequest, McpServer,
     McpServerHttp, NewSessionRequest, PromptRequest, PromptResponse, ResumeSessionRequest,
@@ -37,7 +38,7 @@ pub(crate) struct AcpSession {
     pub(crate) identity: BackendIdentity,
     pub(crate) manifest: CapabilityManifest,
     pub(crate) capabilities: AgentCapabilities,
-    pub(crate) link: AcpConnection,
+    pub(crate) link: AcpConnection<Agent>,
     pub(crate) process: AgentProcess,
     pub(crate) egress: Option<Egress>,
     pub(crate) models: Option<RunModels>,

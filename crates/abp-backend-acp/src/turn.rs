@@ -11,6 +11,7 @@ use abp_backend_sidecar::{Connections, outgrown};
 use abp_core::{AgentEventKind, CancelReason};
 use abp_error::{AbpError, ErrorCode};
 use agent_client_protocol as acp;
+use agent_client_protocol::Agent;
 use agent_client_protocol::v1::Responder;
 use agent_client_protocol::v1::schema::{
     CancelNotification, ReadTextFileRequest, RequestPermissionRequest, RequestPermissionResponse,
@@ -19,7 +20,7 @@ use agent_client_protocol::v1::schema::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::connection::{AcpConnection, Incoming};
+use crate::connection::{AcpConnection, AcpMessage};
 use crate::files;
 use crate::permission::{GateDecision, answer};
 use crate::updates::{UpdateMapper, labelled, unknown};
@@ -56,7 +57,7 @@ pub(crate) struct Turn<'c> {
     pub(crate) context: &'c RunContext,
     /// The workspace, as the agent sees it.
     pub(crate) root: PathBuf,
-    pub(crate) link: AcpConnection,
+    pub(crate) link: AcpConnection<Agent>,
     pub(crate) connections: Connections,
     pub(crate) models: Option<RunModels>,
     pub(crate) measured: MeasuredModels,
@@ -144,20 +145,20 @@ impl Turn<'_> {
         Ok(())
     }
 
-    async fn serve(&mut self, incoming: Incoming) -> Result<(), Stop> {
+    async fn serve(&mut self, incoming: AcpMessage) -> Result<(), Stop> {
         match incoming {
-            Incoming::Notification { method, params } if method == "session/update" => {
+            AcpMessage::Notification { method, params } if method == "session/update" => {
                 self.update(&params).await
             }
             // Methods with an underscore are the agent's own; nothing has to be done about them.
-            Incoming::Notification { method, .. } if method.starts_with('_') => Ok(()),
-            Incoming::Notification { method, .. } => {
+            AcpMessage::Notification { method, .. } if method.starts_with('_') => Ok(()),
+            AcpMessage::Notification { method, .. } => {
                 self.tell_once(method, |method| {
                     labelled("acp_notification", json!({ "method": method }))
                 })
                 .await
             }
-            Incoming::Request {
+            AcpMessage::Request {
                 method,
                 params,
                 responder,
@@ -306,8 +307,8 @@ async fn next_exchange(models: &mut Option<RunModels>) -> Option<MeasuredExchang
 }
 
 /// Answers what an agent still asks after it was cancelled.
-fn refuse(incoming: Incoming) {
-    let Incoming::Request {
+fn refuse(incoming: AcpMessage) {
+    let AcpMessage::Request {
         method, responder, ..
     } = incoming
     else {

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod acp;
 mod agents;
 mod control;
 mod import;
@@ -14,8 +15,10 @@ mod translate;
 
 use std::path::PathBuf;
 
+use abp_core::ExecutionLane;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use acp::AcpArgs;
 pub(crate) use agents::{AgentsArgs, AgentsCommand};
 pub(crate) use control::{
     AnswerArgs, ApprovalsArgs, BackupArgs, CancelArgs, GcArgs, LogsArgs, RestoreArgs,
@@ -79,6 +82,8 @@ pub(crate) enum Command {
     Models(ModelsArgs),
     /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
     Mcp(McpArgs),
+    /// Be an agent of an editor: serve runs over the Agent Client Protocol at the standard streams.
+    Acp(AcpArgs),
     /// Install agents, list and update them.
     Agents(AgentsArgs),
     /// List the backends and what they can do.
@@ -550,6 +555,15 @@ pub(crate) enum WorkspaceModeArg {
 pub(crate) enum LaneArg {
     PatchFirst,
     WorkspaceFirst,
+}
+
+impl From<LaneArg> for ExecutionLane {
+    fn from(lane: LaneArg) -> Self {
+        match lane {
+            LaneArg::PatchFirst => Self::PatchFirst,
+            LaneArg::WorkspaceFirst => Self::WorkspaceFirst,
+        }
+    }
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

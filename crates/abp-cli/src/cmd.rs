@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub(crate) mod acp;
 pub(crate) mod agents;
 pub(crate) mod backends;
 pub(crate) mod backup;

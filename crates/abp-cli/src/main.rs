@@ -53,6 +53,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Keys(args) => cmd::keys::run(&args, global, output),
         Command::Models(_) => cmd::models::run(global, output),
         Command::Mcp(args) => cmd::mcp::run(&args, global, output),
+        Command::Acp(args) => cmd::acp::run(&args, global, output),
         Command::Agents(args) => cmd::agents::run(&args, global, output),
         Command::Backends(args) => cmd::backends::run(&args, global, output),
         Command::Runs(args) => cmd::runs::run(&args, global, output),

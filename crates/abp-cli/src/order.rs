@@ -5,13 +5,12 @@ use std::path::Path;
 use abp_control::{OrderDraft, PolicyChoice};
 use abp_core::{
     Capability, CapabilityOrigins, CapabilityRequirement, CapabilitySource, ClientCapabilities,
-    ExecutionLane, MinSupport, PresentationType, RuntimeConfig, WorkOrder, WorkOrderBuilder,
-    WorkspaceMode,
+    MinSupport, PresentationType, RuntimeConfig, WorkOrder, WorkOrderBuilder, WorkspaceMode,
 };
 use abp_error::{AbpError, ErrorCode};
 use serde_json::{Map, Value};
 
-use crate::args::{LaneArg, RunArgs, WorkspaceModeArg};
+use crate::args::{RunArgs, WorkspaceModeArg};
 use crate::input::{self, closest};
 use crate::output::Output;
 use crate::session::Session;
@@ -100,10 +99,7 @@ fn set_workspace(args: &RunArgs, order: &mut WorkOrder) {
         };
     }
     if let Some(lane) = flags.lane {
-        order.lane = match lane {
-            LaneArg::PatchFirst => ExecutionLane::PatchFirst,
-            LaneArg::WorkspaceFirst => ExecutionLane::WorkspaceFirst,
-        };
+        order.lane = lane.into();
     }
     order
         .workspace

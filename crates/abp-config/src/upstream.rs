@@ -7,6 +7,8 @@ use abp_dialect::Dialect;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::EnvValue;
+
 /// A model's API. Read by `abp serve`, and by `abp run` as the backend `upstream:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +25,9 @@ pub struct UpstreamConfig {
     /// The file that holds its key. Read by `abp serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_file: Option<PathBuf>,
+    /// Its key, where a program gives it that uses this as a library, such as an editor's. No file can.
+    #[serde(skip)]
+    pub given_key: Option<EnvValue>,
     /// The models it is asked for, as callers name them; patterns are allowed. Read by `abp serve`.
     #[serde(default = "default::models")]
     pub models: Vec<String>,
@@ -80,6 +85,35 @@ pub struct UpstreamConfig {
     /// Upstreams that are tried after it, in this order. Read by `abp serve`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
+}
+
+impl UpstreamConfig {
+    /// An upstream at an address, with the usual settings and without a key.
+    #[must_use]
+    pub fn new(dialect: Dialect, base_url: String) -> Self {
+        Self {
+            dialect,
+            base_url,
+            api_key_env: None,
+            api_key_file: None,
+            given_key: None,
+            models: default::models(),
+            aliases: BTreeMap::new(),
+            weight: default::weight(),
+            priority: 0,
+            wire_version: None,
+            prices: None,
+            ca_file: None,
+            connect_timeout_ms: default::connect_timeout_ms(),
+            first_byte_timeout_secs: default::first_byte_timeout_secs(),
+            idle_timeout_secs: default::idle_timeout_secs(),
+            total_timeout_secs: default::total_timeout_secs(),
+            max_answer_mb: default::max_answer_mb(),
+            max_concurrent: default::max_concurrent(),
+            pass_through: Vec::new(),
+            fallback: Vec::new(),
+        }
+    }
 }
 
 /// What holds where nothing is set.

@@ -87,6 +87,9 @@ pub(crate) fn upstream_key(
         let message = format!("the key of upstream {name} cannot be had: {what}");
         AbpError::new(ErrorCode::ConfigInvalid, message)
     };
+    if let Some(given) = &config.given_key {
+        return Ok(Some(SecretString::from(given.expose())));
+    }
     let key = match (&config.api_key_env, &config.api_key_file) {
         (Some(variable), _) => std::env::var(variable)
             .map_err(|_| missing(format!("the environment has no {variable}")))?,

@@ -43,6 +43,7 @@ pub struct ControlPlane {
 #[derive(Debug)]
 struct PlaneState {
     config: Config,
+    scripts: Vec<MockScript>,
     runtime: Runtime,
     upstreams: Vec<UpstreamBackend>,
     metrics: Arc<MetricsCollector>,
@@ -93,6 +94,7 @@ impl ControlPlane {
         let secrets = configured_secrets(&config);
         let shared = Arc::new(PlaneState {
             config,
+            scripts: scripts.to_vec(),
             runtime,
             upstreams,
             metrics,
@@ -105,6 +107,15 @@ impl ControlPlane {
             shared: Arc::downgrade(&shared),
         });
         Ok(Self { shared })
+    }
+
+    /// A control plane of the same scripted backends and of another configuration. It opens the store anew, so
+    /// this one is to be closed before the other is used.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn reopened(&self, config: Config) -> Result<Self, AbpError> {
+        Self::open(config, &self.shared.scripts)
     }
 
     /// The names of backends that need no configuration.

@@ -187,6 +187,24 @@ impl StoreReader {
         row.map(|row| run_record(&row, &self.path)).transpose()
     }
 
+    /// The run of a request, by its idempotency key as it is stored.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be read.
+    pub async fn run_of_request(&self, key: &str) -> Result<Option<RunRecord>, StoreError> {
+        let found: Option<String> =
+            sqlx::query_scalar("SELECT run_id FROM runs WHERE idempotency_key = ?")
+                .bind(key)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.failed(&error))?;
+        // An id that is none would not be found below either.
+        match found.and_then(|run_id| run_id.parse().ok()) {
+            Some(run_id) => self.run(run_id).await,
+            None => Ok(None),
+        }
+    }
+
     /// How far a run is; `None` where there is no such run.
     ///
     /// # Errors

@@ -58,6 +58,14 @@ pub(super) const AG_UI: Packages = Packages {
     install: install_node,
 };
 
+pub(super) const ACP: Packages = Packages {
+    language: "ACP",
+    tools: NODE_TOOLS,
+    folder: "acp",
+    pins: NODE_PINS,
+    install: install_node,
+};
+
 const NODE_TOOLS: &[&[&str]] = &[
     // Some of the SDKs are modules of the newer kind only.
     &[

@@ -67,6 +67,12 @@ pub(super) const SUITES: &[Suite] = &[
         limit: minutes(20),
     },
     Suite {
+        name: "acp",
+        needs: &[CARGO],
+        command: acp_tests,
+        limit: minutes(20),
+    },
+    Suite {
         name: "gateway",
         needs: &[CARGO],
         command: gateway_tests,
@@ -293,6 +299,16 @@ fn sdk_tests() -> Runner {
 fn ag_ui_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "ag-ui"]);
+    Runner {
+        command,
+        format: Format::Totals,
+    }
+}
+
+/// As the one before; the official client drives ABP as an agent.
+fn acp_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "acp"]);
     Runner {
         command,
         format: Format::Totals,

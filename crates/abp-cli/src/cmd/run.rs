@@ -81,33 +81,28 @@ pub(crate) fn run(
         ..Submission::new(order)
     };
     let plane = &session.plane;
-    let submission = match asked_session(args) {
-        Some((text, usage)) => block_on(go_on(submission, &session, text, usage, output))?,
-        None => submission,
-    };
-    if args.dry_run {
-        dry_run::run(plane, submission, output)?;
-        return Ok(ExitStatus::Success);
-    }
-    if !args.race.is_empty() {
-        return block_on(async {
+    // One runtime for all of it: the store's writer lives in the one that opened the store.
+    block_on(async {
+        let mut submission = match asked_session(args) {
+            Some((text, usage)) => go_on(submission, &session, text, usage, output).await?,
+            None => submission,
+        };
+        if args.dry_run {
+            dry_run::run(plane, submission, output)?;
+            return Ok(ExitStatus::Success);
+        }
+        if !args.race.is_empty() {
             let status = race::run(plane, submission, args, output).await;
             plane.close().await;
-            status
-        });
-    }
-    if args.detach {
-        let submission = Submission {
-            approvals: submission.approvals.or_ask(session.approval_timeout()),
-            ..submission
-        };
-        return block_on(detach(plane, submission, output));
-    }
-    block_on(async {
-        let mut submission = submission;
-        // On a terminal a person can be asked; elsewhere what was not approved in advance is denied.
-        if output.can_ask() {
+            return status;
+        }
+        // On a terminal a person can be asked, and of a detached run from any; elsewhere what was not
+        // approved in advance is denied.
+        if args.detach || output.can_ask() {
             submission.approvals = submission.approvals.or_ask(session.approval_timeout());
+        }
+        if args.detach {
+            return detach(plane, submission, output).await;
         }
         let receipt = match plane.run_here(&prompt::operator(), submission).await? {
             StartedRun::Started(handle) => follow(plane, handle, audience, args, output).await?,

@@ -82,7 +82,7 @@ async fn serve(
 }
 
 /// Done when the process is told to stop.
-fn stop_signal() -> Result<impl Future<Output = ()>, AbpError> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()>, AbpError> {
     let hear = |kind| {
         signal(kind).map_err(|error| {
             AbpError::new(ErrorCode::Internal, "signals cannot be heard").with_source(error)

@@ -3,6 +3,8 @@
 //! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
 
 #[cfg(test)]
+mod acp;
+#[cfg(test)]
 mod applying;
 #[cfg(test)]
 mod backups;

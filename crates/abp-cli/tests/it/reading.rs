@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::desk::{Desk, Ran};
 
 /// Commands that make something when they are used as they are meant to.
-const WRITERS: [&str; 6] = ["run", "serve", "launch", "mcp", "import", "init"];
+const WRITERS: [&str; 7] = ["run", "serve", "launch", "mcp", "acp", "import", "init"];
 
 #[test]
 fn reading_commands_create_nothing() {

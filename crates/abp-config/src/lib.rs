@@ -63,5 +63,5 @@ pub use settings::{Setting, settings};
 pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use template::{project_template, template};
-pub use upstream::UpstreamConfig;
+pub use upstream::{UpstreamAuthKind, UpstreamConfig};
 pub use webhook::{WebhookAddresses, WebhookConfig};

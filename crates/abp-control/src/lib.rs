@@ -29,6 +29,7 @@ mod runs;
 mod secrets;
 mod session;
 mod submission;
+mod upstream_spec;
 mod upstreams;
 mod worker;
 
@@ -48,7 +49,6 @@ pub use keys::{new_key, operator_key, operator_key_file};
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
 };
-pub use models::http_upstream;
 pub use multiplex::{MultiplexedEvent, MultiplexedStream};
 pub use order::{OrderDraft, PolicyChoice};
 pub use plane::ControlPlane;
@@ -57,5 +57,6 @@ pub use principal::Principal;
 pub use runs::{CancelOutcome, CancelRequest, RunPage};
 pub use session::EarlierSession;
 pub use submission::{Submission, Submitted};
+pub use upstream_spec::http_upstream;
 pub use upstreams::{ConfiguredModel, configured_models, first_configured_model};
 pub use worker::{WorkerLimits, Workers};

@@ -11,6 +11,7 @@ mod sandbox;
 mod serve;
 mod sidecar;
 mod translate;
+mod upstreams;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRu
 pub(crate) use serve::ServeArgs;
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
+pub(crate) use upstreams::{AddUpstreamArgs, UpstreamsArgs, UpstreamsCommand};
 
 /// Agent Backplane: any client drives any agent or model, and you see exactly what was kept,
 /// emulated, adapted or refused on the way.
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Keys(KeysArgs),
     /// List the models that the gateway serves.
     Models(ModelsArgs),
+    /// Add, list and remove the models' APIs that requests go to.
+    Upstreams(UpstreamsArgs),
     /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
     Mcp(McpArgs),
     /// Install agents, list and update them.

@@ -46,6 +46,7 @@ mod show;
 mod sources;
 mod template;
 mod upstream;
+mod upstream_preset;
 mod walk;
 mod webhook;
 
@@ -64,4 +65,7 @@ pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use template::{project_template, template};
 pub use upstream::{UpstreamAuthKind, UpstreamConfig};
+pub use upstream_preset::{
+    PresetChoices, UpstreamPreset, upstream_presets, with_table, without_upstream,
+};
 pub use webhook::{WebhookAddresses, WebhookConfig};

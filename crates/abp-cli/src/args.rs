@@ -2,6 +2,7 @@
 
 mod agents;
 mod control;
+mod exchanges;
 mod import;
 mod keys;
 mod launch;
@@ -19,13 +20,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use agents::{AgentsArgs, AgentsCommand};
 pub(crate) use control::{AnswerArgs, ApprovalsArgs, CancelArgs, LogsArgs};
+pub(crate) use exchanges::{ExchangeFilter, ExchangesArgs, ExchangesCommand, GroupBy};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, NegotiateArgs};
 pub(crate) use present::{ClientKind, PresentArgs};
 pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRunArgs};
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{ServeArgs, listen_address};
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
 pub(crate) use upstreams::{AddUpstreamArgs, UpstreamsArgs, UpstreamsCommand};
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Backends(BackendsArgs),
     /// List runs and show one.
     Runs(RunsArgs),
+    /// List, show and count what went through the gateway.
+    Exchanges(ExchangesArgs),
     /// Show what a run did, and follow one that goes on.
     Logs(LogsArgs),
     /// Cancel a run, whichever process carries it out.
@@ -291,7 +295,7 @@ pub(crate) enum RunsCommand {
     /// Show one run.
     #[command(after_help = "Example:\n  abp runs show last --events")]
     Show {
-        /// The run: its id, the beginning of it, or `last`.
+        /// The run: its id, the beginning of it, or `last`; or the id of an exchange.
         run: String,
         /// Print its events instead, however many there are.
         #[arg(long)]

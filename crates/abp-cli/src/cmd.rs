@@ -5,6 +5,7 @@ pub(crate) mod backends;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod doctor;
+pub(crate) mod exchanges;
 pub(crate) mod explain;
 pub(crate) mod import;
 pub(crate) mod inspect;

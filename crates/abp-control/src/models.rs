@@ -52,7 +52,7 @@ fn body_room(config: &Config) -> u64 {
     u64::from(all).max(2 * u64::from(one)) << 20
 }
 
-fn rules(
+pub(crate) fn rules(
     config: &UpstreamConfig,
     prices: &BTreeMap<String, BTreeMap<String, abp_core::ModelPrice>>,
 ) -> UpstreamRules {
@@ -73,7 +73,7 @@ fn rules(
 
 /// The embedded model answers to its own name, and to every other one while nothing is configured, so
 /// that any client can be tried without a key.
-fn mock_rules(config: &Config) -> UpstreamRules {
+pub(crate) fn mock_rules(config: &Config) -> UpstreamRules {
     let models: &[&str] = if config.upstreams.is_empty() {
         &["mock", "*"]
     } else {

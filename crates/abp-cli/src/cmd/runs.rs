@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunsArgs, RunsCommand};
+use crate::cmd::exchanges;
 use crate::cmd::receipt::print_summary;
 use crate::output::{DIM, Output};
 use crate::render::EventPrinter;
@@ -50,11 +51,32 @@ pub(crate) fn run(
             }
             RunsCommand::Show { run, events } => {
                 let store = session.existing_store().await?;
-                let run = find_run(store, run, &session.scope()).await?;
-                show(runtime, store, &run, *events, output).await
+                match find_run(store, run, &session.scope()).await {
+                    Ok(run) => show(runtime, store, &run, *events, output).await,
+                    Err(unknown) => show_exchange(store, run, unknown, output).await,
+                }
             }
         }
     })
+}
+
+/// An exchange that went through the gateway has an id of the same kind.
+async fn show_exchange(
+    store: &Store,
+    text: &str,
+    unknown: AbpError,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    // `last` is the last run.
+    let found = match text {
+        "last" => None,
+        text => exchanges::find(store, text).await?,
+    };
+    let Some(receipt) = found else {
+        return Err(unknown);
+    };
+    exchanges::print(&receipt, output)?;
+    Ok(ExitStatus::Success)
 }
 
 pub(crate) fn stored(error: abp_store::StoreError) -> AbpError {

@@ -16,6 +16,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::net::TcpListener;
 
 use super::{Check, Status};
+use crate::args::listen_address;
 use crate::gateway::{is_at, reachable};
 
 /// The longest a vendor may take to answer.
@@ -40,7 +41,7 @@ pub(super) async fn checks(config: &Config) -> Vec<Check> {
 async fn address(config: &Config) -> Check {
     let configured = SocketAddr::new(config.bind_address, config.port);
     let listened = std::env::var("ABP_LISTEN").ok();
-    let address = listened.and_then(|text| text.parse().ok());
+    let address = listened.and_then(|text| listen_address(&text).ok());
     let address: SocketAddr = address.unwrap_or(configured);
     let open = !address.ip().is_loopback() && config.server.tls_cert.is_none();
     let bound = TcpListener::bind(address).await;

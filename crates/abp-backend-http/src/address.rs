@@ -8,11 +8,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 /// Everything but RFC 3986's unreserved characters.
-const OUTSIDE_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const OUTSIDE_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
+
+/// Where a base URL names a project of Vertex AI, whose models are right below it.
+const PROJECTS: &str = "/projects/";
 
 /// Versions of an API that a base URL may end in.
 const VERSIONS: [&str; 2] = ["/v1", "/v1beta"];
@@ -98,14 +101,34 @@ impl Address {
         &self.path
     }
 
-    /// How and where, below the origin, a call is made.
+    /// Whether the host is this machine, by its address.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.authority.host().trim_matches(['[', ']']);
+        let address = host.parse::<std::net::IpAddr>();
+        address.is_ok_and(|address| address.is_loopback())
+    }
+
+    /// The path below the origin, which is never empty.
+    pub(crate) fn request_path(&self) -> &str {
+        if self.path.is_empty() {
+            "/"
+        } else {
+            &self.path
+        }
+    }
+
+    /// How and where, below the origin, a call is made with a query.
     ///
     /// # Errors
     /// Fails where the vendor has no such operation, or a name cannot be part of an address.
-    pub(crate) fn route(&self, call: &ModelCall) -> Result<(Method, Uri), UpstreamError> {
+    pub(crate) fn route(
+        &self,
+        call: &ModelCall,
+        query: Option<&str>,
+    ) -> Result<(Method, Uri), UpstreamError> {
         let mut path = String::with_capacity(96);
         let method = self.push_path(&mut path, call)?;
-        if let Some(query) = &call.query {
+        if let Some(query) = query {
             path.push('?');
             path.push_str(query);
         }
@@ -119,6 +142,9 @@ impl Address {
         if let ModelOperation::Other(other) = &call.operation {
             match call.dialect.family() {
                 WireFamily::Messages => path.extend([unversioned, "/v1"]),
+                WireFamily::GenerateContent if self.path.contains(PROJECTS) => {
+                    return Err(not_offered(call.dialect));
+                }
                 WireFamily::GenerateContent => path.push_str(unversioned),
                 _ => path.push_str(&self.path),
             }
@@ -140,7 +166,7 @@ impl Address {
                 path.extend([unversioned, "/v1/messages/count_tokens"]);
             }
             (WireFamily::GenerateContent, ModelOperation::Generate { stream }) => {
-                path.extend([unversioned, "/v1beta"]);
+                self.push_gemini_base(path);
                 push_model(path, &call.model)?;
                 path.push_str(if *stream {
                     ":streamGenerateContent"
@@ -149,13 +175,24 @@ impl Address {
                 });
             }
             (WireFamily::GenerateContent, ModelOperation::CountTokens) => {
-                path.extend([unversioned, "/v1beta"]);
+                self.push_gemini_base(path);
                 push_model(path, &call.model)?;
                 path.push_str(":countTokens");
             }
             _ => return Err(not_offered(call.dialect)),
         }
         Ok(Method::POST)
+    }
+
+    /// Everything in front of `/models`: the version of the API, or a project of Vertex AI, which comes
+    /// after its version.
+    fn push_gemini_base(&self, path: &mut String) {
+        if self.path.contains(PROJECTS) {
+            path.push_str(&self.path);
+        } else {
+            path.push_str(self.path.get(..self.unversioned).unwrap_or_default());
+            path.push_str("/v1beta");
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use http::header::{
     TRANSFER_ENCODING, UPGRADE, USER_AGENT, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
 
+use crate::credential::Credential;
 use crate::message::write_header;
 
 /// What belongs to one connection (RFC 9110, 7.6.1) and ends with it.
@@ -49,43 +49,39 @@ const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version
 /// The version that Claude's API has for those who name none.
 const CLAUDE_VERSION: &str = "2023-06-01";
 
-/// The headers that an upstream adds itself, ready to be sent. Keys in it are marked as sensitive, so
-/// that no debug output shows them.
+/// The headers that an upstream adds itself, ready to be sent.
 pub(crate) struct OwnHeaders {
-    host: HeaderValue,
-    bearer: Option<HeaderValue>,
-    key: Option<HeaderValue>,
+    pub(crate) host: HeaderValue,
     wire_version: HeaderValue,
+    /// What the operator adds; it stands over what a caller sent.
+    extra: Vec<(HeaderName, HeaderValue)>,
+    /// For a proxy that is given the request itself.
+    proxy_authorization: Option<HeaderValue>,
 }
 
 impl OwnHeaders {
     /// # Errors
-    /// Fails where the key or the version holds what no header can carry.
+    /// Fails where the version holds what no header can carry, and where an extra header is one that only
+    /// ABP can write.
     pub(crate) fn new(
         host: HeaderValue,
-        key: Option<&SecretString>,
         wire_version: Option<&str>,
+        extra: Vec<(HeaderName, HeaderValue)>,
+        proxy_authorization: Option<HeaderValue>,
     ) -> Result<Self, AbpError> {
         let invalid = |problem: &str| AbpError::new(ErrorCode::ConfigInvalid, problem);
-        let secret = |text: &str| {
-            let unusable = |_| invalid("the key holds characters that no header can carry");
-            let mut value = HeaderValue::from_str(text).map_err(unusable)?;
-            value.set_sensitive(true);
-            Ok::<_, AbpError>(value)
-        };
-        let key = key.map(ExposeSecret::expose_secret);
-        if key.is_some_and(str::is_empty) {
-            return Err(invalid("the key is empty"));
+        let of_message = [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST];
+        let is_own = |name: &HeaderName| HOP_BY_HOP.contains(name) || of_message.contains(name);
+        if let Some((name, _)) = extra.iter().find(|(name, _)| is_own(name)) {
+            return Err(invalid(&format!("the header {name} cannot be set")));
         }
         let version = wire_version.unwrap_or(CLAUDE_VERSION);
         Ok(Self {
             host,
-            bearer: key
-                .map(|key| secret(&format!("Bearer {key}")))
-                .transpose()?,
-            key: key.map(secret).transpose()?,
             wire_version: HeaderValue::from_str(version)
                 .map_err(|_| invalid("wire_version holds characters that no header can carry"))?,
+            extra,
+            proxy_authorization,
         })
     }
 
@@ -98,10 +94,12 @@ impl OwnHeaders {
         content_type: Option<&HeaderValue>,
     ) {
         let of_connection = named_in_connection(headers);
+        let is_extra = |wanted: &HeaderName| self.extra.iter().any(|(name, _)| name == wanted);
         for (name, value) in headers {
             let stays = HOP_BY_HOP.contains(name)
                 || of_connection.contains(name)
                 || NEVER_FORWARDED.contains(name)
+                || is_extra(name)
                 || name.as_str().starts_with("x-forwarded-");
             if !stays {
                 write_header(head, name, value);
@@ -116,23 +114,31 @@ impl OwnHeaders {
             &ACCEPT_ENCODING,
             &HeaderValue::from_static("identity"),
         );
-        if !headers.contains_key(USER_AGENT) {
+        if !headers.contains_key(USER_AGENT) && !is_extra(&USER_AGENT) {
             let agent = concat!("agent-backplane/", env!("CARGO_PKG_VERSION"));
             write_header(head, &USER_AGENT, &HeaderValue::from_static(agent));
         }
-        let (name, value) = match dialect.family() {
-            WireFamily::Messages => {
-                if !headers.contains_key(ANTHROPIC_VERSION) {
-                    write_header(head, &ANTHROPIC_VERSION, &self.wire_version);
-                }
-                (API_KEY, &self.key)
-            }
-            WireFamily::GenerateContent => (GOOGLE_KEY, &self.key),
-            _ => (AUTHORIZATION, &self.bearer),
-        };
-        if let Some(value) = value {
-            write_header(head, &name, value);
+        if dialect.family() == WireFamily::Messages
+            && !headers.contains_key(ANTHROPIC_VERSION)
+            && !is_extra(&ANTHROPIC_VERSION)
+        {
+            write_header(head, &ANTHROPIC_VERSION, &self.wire_version);
         }
+        for (name, value) in &self.extra {
+            write_header(head, name, value);
+        }
+        if let Some(value) = &self.proxy_authorization {
+            write_header(head, &PROXY_AUTHORIZATION, value);
+        }
+    }
+}
+
+/// The header in which the vendor of a dialect takes its key.
+pub(crate) fn key_header(dialect: Dialect, credential: &Credential) -> (HeaderName, &HeaderValue) {
+    match dialect.family() {
+        WireFamily::Messages => (API_KEY, &credential.plain),
+        WireFamily::GenerateContent => (GOOGLE_KEY, &credential.plain),
+        _ => (AUTHORIZATION, &credential.bearer),
     }
 }
 

@@ -8,16 +8,24 @@
 mod address;
 mod body;
 mod connect;
+mod credential;
 mod deadline;
 mod headers;
 mod message;
 mod model;
 mod pool;
 mod post;
+mod proxy;
+mod service_account;
+mod sigv4;
 mod spec;
 mod tls;
+mod token;
 mod upstream;
 
+pub use credential::UpstreamAuth;
 pub use model::ModelBackend;
+pub use proxy::ProxyAddress;
 pub use spec::{HttpUpstreamSpec, Timeouts};
+pub use token::KeyCommand;
 pub use upstream::HttpUpstream;

@@ -25,16 +25,18 @@ const MAX_TRAILERS: usize = 16 * 1024;
 #[error("{0}")]
 pub(crate) struct Malformed(&'static str);
 
-/// Writes the head of a request with a body of that length; `headers` writes its headers.
+/// Writes the head of a request with a body of that length; `headers` writes its headers. `origin` is put
+/// in front of the path where a proxy is asked, and is empty otherwise.
 pub(crate) fn write_head(
     method: &Method,
+    origin: &str,
     uri: &Uri,
     length: usize,
     headers: impl FnOnce(&mut Vec<u8>),
 ) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    for part in [method.as_str(), " ", path, " HTTP/1.1\r\n"] {
+    for part in [method.as_str(), " ", origin, path, " HTTP/1.1\r\n"] {
         head.extend_from_slice(part.as_bytes());
     }
     headers(&mut head);

@@ -23,6 +23,7 @@ use abp_plan::{ModelOffer, ModelTarget, ServedModels};
 use abp_policy::{Holder, Holders, PolicyEngine};
 
 use self::account::Account;
+pub(crate) use self::account::hex;
 use self::talk::Talk;
 
 /// What an agent has and a bare model has not: hands, hooks and a memory.

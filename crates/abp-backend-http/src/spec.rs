@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use abp_dialect::Dialect;
+use http::{HeaderName, HeaderValue};
 use secrecy::SecretString;
+
+use crate::{KeyCommand, ProxyAddress, UpstreamAuth};
 
 /// A vendor's API as the operator configured it.
 #[derive(Clone)]
@@ -19,6 +22,16 @@ pub struct HttpUpstreamSpec {
     pub base_url: String,
     /// The credential, where it needs one.
     pub key: Option<SecretString>,
+    /// The program that prints the credential, instead of `key`.
+    pub key_command: Option<KeyCommand>,
+    /// The way in which the credential is used.
+    pub auth: UpstreamAuth,
+    /// Headers that go along with every request, over whatever a caller sent under these names.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Parameters that every address gets, escaped, without `?`.
+    pub query: Option<String>,
+    /// The proxy that it is reached through.
+    pub proxy: Option<ProxyAddress>,
     /// The version of its wire (`anthropic-version`) for callers that name none.
     pub wire_version: Option<String>,
     /// How long each part of an exchange may take.
@@ -36,6 +49,7 @@ impl fmt::Debug for HttpUpstreamSpec {
             .field("name", &self.name)
             .field("dialects", &self.dialects)
             .field("has_key", &self.key.is_some())
+            .field("auth", &self.auth)
             .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }

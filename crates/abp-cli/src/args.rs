@@ -3,6 +3,7 @@
 mod acp;
 mod agents;
 mod control;
+mod exchanges;
 mod import;
 mod keys;
 mod launch;
@@ -12,6 +13,7 @@ mod sandbox;
 mod serve;
 mod sidecar;
 mod translate;
+mod upstreams;
 
 use std::path::PathBuf;
 
@@ -23,15 +25,17 @@ pub(crate) use agents::{AgentsArgs, AgentsCommand};
 pub(crate) use control::{
     AnswerArgs, ApprovalsArgs, BackupArgs, CancelArgs, GcArgs, LogsArgs, RestoreArgs,
 };
+pub(crate) use exchanges::{ExchangeFilter, ExchangesArgs, ExchangesCommand, GroupBy};
 pub(crate) use import::ImportArgs;
 pub(crate) use keys::{KeyLimits, KeysArgs, KeysCommand, NewKeyArgs};
 pub(crate) use launch::{Agent, LaunchArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, NegotiateArgs};
 pub(crate) use present::{ClientKind, PresentArgs};
 pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRunArgs};
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{ServeArgs, listen_address};
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
+pub(crate) use upstreams::{AddUpstreamArgs, UpstreamsArgs, UpstreamsCommand};
 
 /// Agent Backplane: any client drives any agent or model, and you see exactly what was kept,
 /// emulated, adapted or refused on the way.
@@ -80,6 +84,8 @@ pub(crate) enum Command {
     Keys(KeysArgs),
     /// List the models that the gateway serves.
     Models(ModelsArgs),
+    /// Add, list and remove the models' APIs that requests go to.
+    Upstreams(UpstreamsArgs),
     /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
     Mcp(McpArgs),
     /// Be an agent of an editor: serve runs over the Agent Client Protocol at the standard streams.
@@ -92,6 +98,8 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// List the sessions that agents had in runs, which `abp run --continue` goes on with.
     Sessions(SessionsArgs),
+    /// List, show and count what went through the gateway.
+    Exchanges(ExchangesArgs),
     /// Show what a run did, and follow one that goes on.
     Logs(LogsArgs),
     /// Cancel a run, whichever process carries it out.
@@ -324,7 +332,7 @@ pub(crate) enum RunsCommand {
     /// Show one run.
     #[command(after_help = "Example:\n  abp runs show last --events")]
     Show {
-        /// The run: its id, the beginning of it, or `last`.
+        /// The run: its id, the beginning of it, or `last`; or the id of an exchange.
         run: String,
         /// Print its events instead, however many there are.
         #[arg(long)]

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         return launched;
     }
     let Cli { global, command } = Cli::parse();
-    start_logging(&global);
+    start_logging(&global, matches!(command, Command::Serve(_)));
     let mut output = Output::new(global.json);
     let status = match dispatch(command, &global, &mut output) {
         Ok(status) => status,
@@ -50,6 +50,8 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Sandbox(args) => return cmd::sandbox::run(&args, global, output),
         Command::Run(args) => cmd::run::run(&args, global, output),
         Command::Serve(args) => cmd::serve::run(&args, global, output),
+        Command::Upstreams(args) => cmd::upstreams::run(&args, global, output),
+        Command::Exchanges(args) => cmd::exchanges::run(&args, global, output),
         Command::Keys(args) => cmd::keys::run(&args, global, output),
         Command::Models(_) => cmd::models::run(global, output),
         Command::Mcp(args) => cmd::mcp::run(&args, global, output),
@@ -94,13 +96,17 @@ fn report(error: &AbpError, output: &mut Output) -> u8 {
     error.code().exit_status().code()
 }
 
-/// `RUST_LOG` wins over `--debug`, which wins over the configuration.
-fn start_logging(global: &GlobalArgs) {
+/// `RUST_LOG` wins over `--debug`, which wins over the configuration. A server whose standard error is a file
+/// writes a line for each exchange there, unless the configuration names a level.
+fn start_logging(global: &GlobalArgs, is_server: bool) {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => filter,
         _ if global.debug => "abp=debug".to_owned(),
         // A configuration that cannot be read is reported by the command that needs it.
         _ => match abp_config::load(&session::sources(global)) {
+            Ok(loaded) if is_server && is_file(&std::io::stderr()) && !names_level(&loaded) => {
+                format!("abp={},abp.span=info", loaded.config.log_level.as_str())
+            }
             Ok(loaded) => format!("abp={}", loaded.config.log_level.as_str()),
             Err(_) => "abp=warn".to_owned(),
         },
@@ -111,4 +117,18 @@ fn start_logging(global: &GlobalArgs) {
         // A file is read by programs, too.
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
+}
+
+/// Whether the configuration says how much is logged.
+fn names_level(loaded: &abp_config::Loaded) -> bool {
+    let origin = loaded.origins.get("log_level");
+    origin.is_some_and(|origin| !matches!(origin, abp_config::SettingOrigin::Default))
+}
+
+/// Whether a stream goes into a plain file.
+fn is_file(stream: &impl std::os::fd::AsFd) -> bool {
+    let known = rustix::fs::fstat(stream);
+    known.is_ok_and(|known| {
+        rustix::fs::FileType::from_raw_mode(known.st_mode) == rustix::fs::FileType::RegularFile
+    })
 }

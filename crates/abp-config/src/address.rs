@@ -1,8 +1,8 @@
 //! Addresses, and the names that stand for keys. No message repeats one: somebody may have put a
 //! password or the key itself there.
 
-use http::Uri;
 use http::uri::{Authority, Scheme};
+use http::{HeaderName, Uri};
 
 use crate::check::{Fault, invalid};
 
@@ -19,6 +19,31 @@ pub(crate) fn base_url(text: &str) -> Result<(), Fault> {
         return Err(invalid("the address has a query or a fragment").help(help));
     }
     Ok(())
+}
+
+/// Checks the address of a proxy.
+pub(crate) fn proxy(text: &str) -> Result<(), Fault> {
+    let help = "write it as in http://proxy.example.com:3128, or none";
+    let is_plain_http = |(scheme, authority): &(Scheme, Authority)| {
+        *scheme == Scheme::HTTP && is_plain(authority) && !text.contains(['?', '#'])
+    };
+    let address = http_address(text).ok();
+    if text == "none" || address.as_ref().is_some_and(is_plain_http) {
+        return Ok(());
+    }
+    if text.contains('@') {
+        let help = "a proxy with a password is named in HTTPS_PROXY";
+        return Err(invalid("the address holds a user name or a password").help(help));
+    }
+    Err(invalid("not the address of an HTTP proxy").help(help))
+}
+
+/// Checks the name of a header.
+pub(crate) fn header_name(text: &str) -> Result<(), Fault> {
+    match HeaderName::try_from(text) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(invalid("this cannot be the name of a header")),
+    }
 }
 
 /// Checks a host that requests may name.
@@ -91,7 +116,7 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_http_and_nothing_more() {
-        let cases: [Case<'_>; 4] = [
+        let cases: [Case<'_>; 6] = [
             (
                 base_url,
                 &[
@@ -143,6 +168,23 @@ mod tests {
                     "https://u@h",
                     "https://*.h",
                 ],
+            ),
+            (
+                proxy,
+                &["none", "http://proxy.example:3128", "http://10.0.0.1"],
+                &[
+                    "",
+                    "proxy.example:3128",
+                    "https://proxy.example",
+                    "socks5://h",
+                    "http://u:not-to-be-shown@h",
+                    "http://h/?key=not-to-be-shown",
+                ],
+            ),
+            (
+                header_name,
+                &["api-key", "X-Key"],
+                &["", "a b", "a:", "not-to-be-shown\r\n"],
             ),
             (
                 variable,

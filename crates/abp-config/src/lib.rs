@@ -49,6 +49,7 @@ mod sources;
 mod telemetry;
 mod template;
 mod upstream;
+mod upstream_preset;
 mod walk;
 mod webhook;
 
@@ -70,5 +71,8 @@ pub use show::{render_json, render_toml};
 pub use sources::{Layer, Override, SettingOrigin, Sources};
 pub use telemetry::TelemetryConfig;
 pub use template::{project_template, template};
-pub use upstream::UpstreamConfig;
+pub use upstream::{UpstreamAuthKind, UpstreamConfig};
+pub use upstream_preset::{
+    PresetChoices, UpstreamPreset, upstream_presets, with_table, without_upstream,
+};
 pub use webhook::{WebhookAddresses, WebhookConfig};

@@ -80,6 +80,10 @@ pub(crate) enum Kind {
     Variable,
     /// An address of HTTP, without a query and without credentials.
     Url,
+    /// An address of HTTP that leads further, without credentials, or `none`.
+    Proxy,
+    /// The name of a header or of a parameter.
+    HeaderName,
     /// A host, with or without a port.
     Host,
     /// Where a page may come from: scheme, host and port.
@@ -154,6 +158,9 @@ const fn deprecated(path: &'static [&'static str], successor: &'static str) -> S
 }
 
 const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+const AUTH_KINDS: &[&str] = &[
+    "dialect", "bearer", "header", "query", "azure", "vertex", "bedrock",
+];
 const DIALECTS: &[&str] = &["openai", "claude", "gemini", "codex", "kimi", "copilot"];
 
 const SETTINGS: &[Setting] = &[
@@ -221,6 +228,15 @@ const SETTINGS: &[Setting] = &[
     setting(&["upstreams", ANY, "base_url"], Kind::Url),
     setting(&["upstreams", ANY, "api_key_env"], Kind::Variable),
     setting(&["upstreams", ANY, "api_key_file"], Kind::Path),
+    setting(&["upstreams", ANY, "api_key_command"], TEXTS),
+    setting(&["upstreams", ANY, "api_key_ttl_secs"], between(1, 43_200)),
+    setting(&["upstreams", ANY, "auth"], Kind::Choice(AUTH_KINDS)),
+    setting(&["upstreams", ANY, "auth_name"], Kind::HeaderName),
+    setting(&["upstreams", ANY, "aws_region"], Kind::Word),
+    setting(&["upstreams", ANY, "aws_service"], Kind::Word),
+    setting(&["upstreams", ANY, "headers", ANY], Kind::Word),
+    setting(&["upstreams", ANY, "query", ANY], Kind::Word),
+    setting(&["upstreams", ANY, "proxy"], Kind::Proxy),
     setting(&["upstreams", ANY, "models"], Kind::Patterns),
     setting(&["upstreams", ANY, "aliases", ANY], Kind::Word),
     setting(&["upstreams", ANY, "weight"], between(1, 1_000)),

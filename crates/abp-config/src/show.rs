@@ -10,7 +10,7 @@ const HIDDEN: &str = "***";
 
 /// The configuration as TOML, with the origin of each value as a comment where that is wanted.
 ///
-/// Values of environment variables for backends and MCP servers are hidden.
+/// Values of environment variables for backends and MCP servers, and of headers for upstreams, are hidden.
 #[must_use]
 pub fn render_toml(loaded: &Loaded, with_origins: bool) -> String {
     let mut writer = Writer {
@@ -39,11 +39,16 @@ pub fn render_json(loaded: &Loaded, with_origins: bool) -> Value {
 
 fn shown(loaded: &Loaded) -> Value {
     let mut config = serde_json::to_value(&loaded.config).unwrap_or_default();
-    for group in ["/backends", "/mcp/servers"] {
+    let groups = [
+        ("/backends", "env"),
+        ("/mcp/servers", "env"),
+        ("/upstreams", "headers"),
+    ];
+    for (group, member) in groups {
         let group = config.pointer_mut(group).and_then(Value::as_object_mut);
-        for started in group.into_iter().flat_map(Map::values_mut) {
-            let env = started.get_mut("env").and_then(Value::as_object_mut);
-            for value in env.into_iter().flat_map(Map::values_mut) {
+        for one in group.into_iter().flat_map(Map::values_mut) {
+            let values = one.get_mut(member).and_then(Value::as_object_mut);
+            for value in values.into_iter().flat_map(Map::values_mut) {
                 *value = json!(HIDDEN);
             }
         }

@@ -18,8 +18,8 @@ pub struct UpstreamConfig {
     /// Its address, as the vendor's own client takes it: without a query, without credentials. Read
     /// by `abp serve`.
     pub base_url: String,
-    /// The environment variable that holds its key. Without one, and without a file, requests carry
-    /// no key. Read by `abp serve`.
+    /// The environment variable that holds its key. Without one, and without a file or a
+    /// command, requests carry no key. Read by `abp serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     /// The file that holds its key. Read by `abp serve`.
@@ -28,6 +28,38 @@ pub struct UpstreamConfig {
     /// Its key, where a program gives it that uses this as a library, such as an editor's. No file can.
     #[serde(skip)]
     pub given_key: Option<EnvValue>,
+    /// The program that prints its key, and its arguments. It is started when a key is needed and inherits the
+    /// environment; what it prints is used for `api_key_ttl_secs`, or until the vendor refuses it. Read by
+    /// `abp serve`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub api_key_command: Vec<String>,
+    /// How long a key that a program printed is used, in seconds. Read by `abp serve`.
+    #[serde(default = "default::api_key_ttl_secs")]
+    #[schemars(range(min = 1, max = 43_200))]
+    pub api_key_ttl_secs: u32,
+    /// The way in which the key is used. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "UpstreamAuthKind::is_default")]
+    pub auth: UpstreamAuthKind,
+    /// The header or the parameter that holds the key, where `auth` is `header` or `query`. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_name: Option<String>,
+    /// The region that signatures are for, where `auth` is `bedrock`. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aws_region: Option<String>,
+    /// The service that signatures are for, where `auth` is `bedrock`; `bedrock` when omitted. Read by
+    /// `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aws_service: Option<String>,
+    /// Headers that go along with every request. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, EnvValue>,
+    /// Parameters that every address gets. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, String>,
+    /// The proxy that it is reached through, or `none`. When omitted, the one that HTTPS_PROXY and NO_PROXY
+    /// say; never one for this machine. Read by `abp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// The models it is asked for, as callers name them; patterns are allowed. Read by `abp serve`.
     #[serde(default = "default::models")]
     pub models: Vec<String>,
@@ -97,6 +129,15 @@ impl UpstreamConfig {
             api_key_env: None,
             api_key_file: None,
             given_key: None,
+            api_key_command: Vec::new(),
+            api_key_ttl_secs: default::api_key_ttl_secs(),
+            auth: UpstreamAuthKind::Dialect,
+            auth_name: None,
+            aws_region: None,
+            aws_service: None,
+            headers: BTreeMap::new(),
+            query: BTreeMap::new(),
+            proxy: None,
             models: default::models(),
             aliases: BTreeMap::new(),
             weight: default::weight(),
@@ -116,10 +157,43 @@ impl UpstreamConfig {
     }
 }
 
+/// The way in which an upstream's key is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamAuthKind {
+    /// As the dialect's own vendor wants it: `x-api-key`, `x-goog-api-key`, or a bearer token.
+    #[default]
+    Dialect,
+    /// `Authorization: Bearer`, whatever the dialect.
+    Bearer,
+    /// The header that `auth_name` names.
+    Header,
+    /// The parameter of the address that `auth_name` names.
+    Query,
+    /// The header `api-key`.
+    Azure,
+    /// A token of Google's. The key is the JSON file of a service account; what a command prints is the
+    /// token itself.
+    Vertex,
+    /// AWS Signature Version 4. The key is JSON as AWS's `credential_process` has it; without one, it is
+    /// taken from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
+    Bedrock,
+}
+
+impl UpstreamAuthKind {
+    fn is_default(&self) -> bool {
+        *self == Self::Dialect
+    }
+}
+
 /// What holds where nothing is set.
 mod default {
     pub(super) fn models() -> Vec<String> {
         vec!["*".to_owned()]
+    }
+
+    pub(super) const fn api_key_ttl_secs() -> u32 {
+        300
     }
 
     pub(super) const fn weight() -> u32 {

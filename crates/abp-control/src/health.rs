@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::ControlPlane;
 use crate::agents::agents_directory;
-use crate::models::http_upstream;
+use crate::upstream_spec::http_upstream;
 
 /// A backend and what is known of it before it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

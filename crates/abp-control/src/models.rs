@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abp_backend_core::Upstream;
-use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts};
 use abp_backend_mock::MockModel;
 use abp_config::{Config, UpstreamConfig};
 use abp_core::PriceTable;
-use abp_error::{AbpError, ErrorCode};
+use abp_error::AbpError;
 use abp_gateway::{Gateway, GatewaySettings, UpstreamRules};
-use secrecy::SecretString;
 
 use crate::ControlPlane;
+use crate::upstream_spec::http_upstream;
 use crate::upstreams::price_table;
 
 /// The models of the embedded upstream; `mock-error-STATUS` answers with that error.
@@ -53,58 +52,7 @@ fn body_room(config: &Config) -> u64 {
     u64::from(all).max(2 * u64::from(one)) << 20
 }
 
-/// A configured upstream, with its key.
-///
-/// # Errors
-/// Fails where it is not valid or its key cannot be had.
-pub fn http_upstream(name: &str, config: &UpstreamConfig) -> Result<HttpUpstream, AbpError> {
-    HttpUpstream::new(HttpUpstreamSpec {
-        name: name.to_owned(),
-        dialects: vec![config.dialect],
-        base_url: config.base_url.clone(),
-        key: upstream_key(name, config)?,
-        wire_version: config.wire_version.clone(),
-        timeouts: Timeouts {
-            connect: Duration::from_millis(config.connect_timeout_ms.into()),
-            first_byte: seconds(config.first_byte_timeout_secs),
-            idle: seconds(config.idle_timeout_secs),
-            total: seconds(config.total_timeout_secs),
-        },
-        max_answer_bytes: (config.max_answer_mb as usize) << 20,
-        ca_file: config.ca_file.clone(),
-    })
-}
-
-/// The key of an upstream, where it has one.
-///
-/// # Errors
-/// Fails where it is configured and cannot be read.
-pub(crate) fn upstream_key(
-    name: &str,
-    config: &UpstreamConfig,
-) -> Result<Option<SecretString>, AbpError> {
-    let missing = |what: String| {
-        let message = format!("the key of upstream {name} cannot be had: {what}");
-        AbpError::new(ErrorCode::ConfigInvalid, message)
-    };
-    if let Some(given) = &config.given_key {
-        return Ok(Some(SecretString::from(given.expose())));
-    }
-    let key = match (&config.api_key_env, &config.api_key_file) {
-        (Some(variable), _) => std::env::var(variable)
-            .map_err(|_| missing(format!("the environment has no {variable}")))?,
-        (None, Some(file)) => std::fs::read_to_string(file)
-            .map_err(|error| missing(format!("{}: {error}", file.display())))?,
-        (None, None) => return Ok(None),
-    };
-    let key = key.trim();
-    if key.is_empty() {
-        return Err(missing("it is empty".to_owned()));
-    }
-    Ok(Some(SecretString::from(key)))
-}
-
-fn rules(
+pub(crate) fn rules(
     config: &UpstreamConfig,
     prices: &BTreeMap<String, BTreeMap<String, abp_core::ModelPrice>>,
 ) -> UpstreamRules {
@@ -125,7 +73,7 @@ fn rules(
 
 /// The embedded model answers to its own name, and to every other one while nothing is configured, so
 /// that any client can be tried without a key.
-fn mock_rules(config: &Config) -> UpstreamRules {
+pub(crate) fn mock_rules(config: &Config) -> UpstreamRules {
     let models: &[&str] = if config.upstreams.is_empty() {
         &["mock", "*"]
     } else {
@@ -151,6 +99,6 @@ fn free() -> PriceTable {
     table
 }
 
-fn seconds(count: u32) -> Duration {
+pub(crate) fn seconds(count: u32) -> Duration {
     Duration::from_secs(count.into())
 }

@@ -4,7 +4,7 @@ use abp_config::{BackendConfig, Config};
 use abp_stream::names_a_secret;
 use secrecy::SecretString;
 
-use crate::models::upstream_key;
+use crate::upstream_spec::upstream_key;
 
 /// Every secret of a configuration that a run could come across: keys of upstreams, and variables of
 /// sidecars and MCP servers that are named like secrets. A key that cannot be read now is no secret yet.

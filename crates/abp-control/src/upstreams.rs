@@ -7,7 +7,7 @@ use std::sync::Arc;
 use abp_backend_core::{Backend, BackendDescriptor, BoxFuture, OpenSpec, Session};
 use abp_backend_http::{HttpUpstream, ModelBackend};
 use abp_backend_mock::MockModel;
-use abp_config::{Config, UpstreamConfig};
+use abp_config::{Config, UpstreamAuthKind, UpstreamConfig};
 use abp_core::{
     Capability, CapabilityManifest, ModelPrice, PriceTable, RuntimeConfig, SupportLevel,
 };
@@ -17,7 +17,7 @@ use abp_plan::{ModelTarget, ServedModels};
 use serde::Serialize;
 
 use crate::agents::agent_names;
-use crate::models::http_upstream;
+use crate::upstream_spec::http_upstream;
 
 /// What the name of an upstream's backend begins with.
 const PREFIX: &str = "upstream:";
@@ -216,6 +216,10 @@ pub(crate) fn backends(config: &Config) -> Result<Vec<UpstreamBackend>, AbpError
                 let bare = UpstreamConfig {
                     api_key_env: None,
                     api_key_file: None,
+                    api_key_command: Vec::new(),
+                    auth: UpstreamAuthKind::Dialect,
+                    proxy: Some("none".to_owned()),
+                    headers: BTreeMap::new(),
                     ca_file: None,
                     ..upstream.clone()
                 };

@@ -125,14 +125,14 @@ impl App {
             Route::Version => Ok(pages::version().into()),
             Route::Metrics => {
                 if !self.is_local {
-                    self.admit(&asked, false)?;
+                    self.admit(&asked, false).await?;
                 }
                 Ok(pages::metrics(&self.gateway, &asked.parts.headers).into())
             }
             Route::Nothing => Box::pin(self.extra(asked)).await,
             Route::WrongMethod => Err(wrong_method(&asked.parts.method)),
             Route::Protocol => {
-                self.admit(&asked, false)?;
+                self.admit(&asked, false).await?;
                 Ok(pages::protocol(&self.extras).into())
             }
             Route::Other {
@@ -142,22 +142,24 @@ impl App {
             } => Box::pin(self.other(dialect, part, path, asked)).await,
             Route::Models { vendor, name } => {
                 let vendor = pages::whose_models(vendor, &asked.parts.headers);
-                let admitted = self.admit_to_models(&asked, vendor == Dialect::Gemini)?;
+                let admitted = self
+                    .admit_to_models(&asked, vendor == Dialect::Gemini)
+                    .await?;
                 let models = pages::models(&self.gateway, admitted.principal(), vendor, name)?;
                 Ok(models.into())
             }
             Route::Receipt(id) => {
-                let admitted = self.admit(&asked, false)?;
+                let admitted = self.admit(&asked, false).await?;
                 let receipt = pages::receipt(&self.gateway, admitted.principal(), &id);
                 Ok(Box::pin(receipt).await?.into())
             }
             Route::Stored { id, action } => {
-                let admitted = self.admit_to_models(&asked, false)?;
+                let admitted = self.admit_to_models(&asked, false).await?;
                 let stored = self.gateway.stored(&admitted, &id, action, asked.query);
                 Ok(Box::pin(stored).await.into())
             }
             Route::Translate => {
-                let mut admitted = self.admit_to_models(&asked, false)?;
+                let mut admitted = self.admit_to_models(&asked, false).await?;
                 check_body_kind(&asked.parts)?;
                 let body = self
                     .read(asked.incoming, self.max_body, &mut admitted)
@@ -169,7 +171,9 @@ impl App {
                 operation,
                 model,
             } => {
-                let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
+                let mut admitted = self
+                    .admit_to_models(&asked, dialect == Dialect::Gemini)
+                    .await?;
                 refuse_upgrade(&asked.parts)?;
                 check_body_kind(&asked.parts)?;
                 let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
@@ -203,7 +207,9 @@ impl App {
         asked: Asked,
     ) -> Result<HttpReply, Refusal> {
         let dialect = of_client(dialect, &asked.parts.headers);
-        let mut admitted = self.admit_to_models(&asked, dialect == Dialect::Gemini)?;
+        let mut admitted = self
+            .admit_to_models(&asked, dialect == Dialect::Gemini)
+            .await?;
         refuse_other_upgrade(&asked.parts)?;
         check_body_coding(&asked.parts)?;
         let on_loss = on_loss(&asked.parts.headers, self.on_loss)?;
@@ -277,7 +283,7 @@ impl App {
                 return Ok(pages::fixed(media_type, text.clone()));
             }
         };
-        let mut admitted = self.admit_to(&asked, route.body)?;
+        let mut admitted = self.admit_to(&asked, route.body).await?;
         let mut call = ExtraCall {
             principal: Arc::clone(admitted.principal()),
             parts: asked.parts,
@@ -310,14 +316,12 @@ impl App {
     }
 
     /// Authenticates the caller of an extra row; browsers show their key for a WebSocket as a subprotocol.
-    fn admit_to(&self, asked: &Asked, body: BodyRule) -> Result<Admission, Refusal> {
+    async fn admit_to(&self, asked: &Asked, body: BodyRule) -> Result<Admission, Refusal> {
         if body != BodyRule::Upgrade {
-            return self.admit(asked, false);
+            return self.admit(asked, false).await;
         }
         let shown = protocol_key(&asked.parts.headers);
-        let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
-        let principal = self.door.admit(keys, headers, shown, asked.peer)?;
-        self.gateway.admit(&principal)
+        self.admit_with(asked, shown).await
     }
 
     async fn read(
@@ -344,8 +348,12 @@ impl App {
     }
 
     /// Lets a request for a model in, where the key may ask models.
-    fn admit_to_models(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
-        let admitted = self.admit(asked, takes_query_key)?;
+    async fn admit_to_models(
+        &self,
+        asked: &Asked,
+        takes_query_key: bool,
+    ) -> Result<Admission, Refusal> {
+        let admitted = self.admit(asked, takes_query_key).await?;
         if admitted.principal().may(KeyScope::Models) {
             return Ok(admitted);
         }
@@ -358,10 +366,22 @@ impl App {
     }
 
     /// Finds out who asks, and lets the request in within the limits of the key.
-    fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
+    async fn admit(&self, asked: &Asked, takes_query_key: bool) -> Result<Admission, Refusal> {
         let key = asked.query_key.as_deref().filter(|_| takes_query_key);
+        self.admit_with(asked, key).await
+    }
+
+    /// Lets in whoever shows a key in the headers, or else the one that was found elsewhere.
+    async fn admit_with(&self, asked: &Asked, key: Option<&str>) -> Result<Admission, Refusal> {
         let (keys, headers) = (self.gateway.keys(), &asked.parts.headers);
-        let principal = self.door.admit(keys, headers, key, asked.peer)?;
+        let principal = match Doorkeeper::known(keys, headers, key) {
+            Some(principal) => principal,
+            None => {
+                // It may have been made a moment ago.
+                self.gateway.refresh_keys().await;
+                self.door.admit(keys, headers, key, asked.peer)?
+            }
+        };
         self.gateway.admit(&principal)
     }
 }

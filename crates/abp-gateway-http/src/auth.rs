@@ -29,6 +29,16 @@ pub(crate) struct Doorkeeper {
 }
 
 impl Doorkeeper {
+    /// The principal of a request whose key is known.
+    pub(crate) fn known(
+        keys: &CallerKeys,
+        headers: &HeaderMap,
+        query_key: Option<&str>,
+    ) -> Option<Arc<Principal>> {
+        let key = credential(headers).or(query_key)?;
+        keys.find(key.as_bytes(), current_time()).ok()
+    }
+
     /// Finds out who asks. A key in the query is taken only where a vendor's clients put it there.
     pub(crate) fn admit(
         &self,

@@ -154,7 +154,7 @@ pub(crate) fn protocol(extras: &[ExtraRoute]) -> Answer {
             "x-abp-run-id": "the exchange; its receipt is at /v1/receipts/{run_id}",
             "x-abp-backend": "the upstream that answered",
             "x-abp-mode": "passthrough or mapped",
-            "x-abp-fidelity": "lossless, lossy;n=COUNT or, with x-abp-on-loss: label, unsupported;n=COUNT \
+            "x-abp-fidelity": "lossless, lossy;n=COUNT;meaning=COUNT or, with x-abp-on-loss: label, unsupported;n=COUNT;meaning=COUNT \
                                of what changed its meaning in the request and in \
                                an answer in one piece; a translated stream ends in a comment that says it \
                                again, with the answer (not on Gemini's routes, whose clients know none)",

@@ -1,7 +1,7 @@
 //! The gateway: one exchange from the caller's request to the caller's answer.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use abp_backend_core::{CircuitState, ModelOperation, Upstream};
@@ -23,6 +23,7 @@ use crate::ask::{Answer, Ask};
 use crate::dispatch::{Planner, Sent};
 use crate::keep::{Continued, Pending};
 use crate::ledgers::{Ledgers, REQUEST};
+use crate::lock::lock;
 use crate::principal::{CallerKeys, Principal};
 use crate::route::{Choice, Choices, Member, Routes, UpstreamRules, seed};
 use crate::scan::{Caller, Scan};
@@ -34,6 +35,9 @@ use crate::{Refusal, headers, stream};
 
 /// What is recorded of an exchange in which a model is asked for an answer.
 pub(crate) const GENERATE: &str = "generate";
+
+/// How often keys that are not known make the store be looked at, at most.
+const KEY_LOOKS: Duration = Duration::from_millis(20);
 
 /// How the gateway behaves.
 #[derive(Debug, Clone)]
@@ -74,7 +78,7 @@ pub struct Gateway {
 /// What all exchanges share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) routes: Routes,
+    routes: RwLock<Arc<Routes>>,
     pub(crate) settings: GatewaySettings,
     pub(crate) planner: Planner,
     pub(crate) store: Store,
@@ -86,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) tasks: Handle,
     pub(crate) watchers: Watchers,
     keys: CallerKeys,
+    /// When the store was last asked for newer keys because of one that is not known.
+    keys_looked_at: Mutex<Option<Instant>>,
     pools: Pools,
 }
 
@@ -111,7 +117,8 @@ impl Gateway {
         Ok(Self {
             shared: Arc::new(Shared {
                 metrics,
-                routes: Routes::new(members),
+                routes: RwLock::new(Arc::new(Routes::new(members))),
+                keys_looked_at: Mutex::new(None),
                 watchers: Watchers::default(),
                 planner: Planner::new(EmulationEngine::new(settings.emulation.clone())),
                 log: store.exchange_log(),
@@ -151,7 +158,7 @@ impl Gateway {
     #[must_use]
     pub fn metrics(&self) -> MetricsSummary {
         let (metrics, now) = (&self.shared.metrics, Instant::now());
-        for member in &self.shared.routes.members {
+        for member in &self.shared.routes().members {
             let level = match member.health.worst(now) {
                 CircuitState::Closed => BreakerLevel::Closed,
                 CircuitState::HalfOpen => BreakerLevel::HalfOpen,
@@ -194,6 +201,54 @@ impl Gateway {
         Ok(())
     }
 
+    /// Reads the keys anew where there are newer ones than are known, so that a key that was made just now
+    /// is good at once. Wrong keys make it look no more than fifty times a second.
+    pub async fn refresh_keys(&self) {
+        {
+            let mut last = lock(&self.shared.keys_looked_at);
+            if last.is_some_and(|last| last.elapsed() < KEY_LOOKS) {
+                return;
+            }
+            *last = Some(Instant::now());
+        }
+        let refreshed = async {
+            let version = self.shared.store.keys_version().await?;
+            if version > self.shared.keys.version() {
+                self.reload_keys(self.shared.keys.operator()).await?;
+            }
+            Ok::<_, AbpError>(())
+        };
+        if let Err(error) = refreshed.await {
+            tracing::error!(target: "abp.gateway", %error, "keys were not read");
+        }
+    }
+
+    /// Takes over the upstreams of another configuration. Exchanges that are under way end at the upstream
+    /// where they began.
+    ///
+    /// # Errors
+    /// Fails, with everything as it was, where an upstream's rules are not valid.
+    pub fn replace_upstreams(&self, updates: Vec<UpstreamUpdate>) -> Result<(), AbpError> {
+        let known = self.shared.routes();
+        let mut members = Vec::new();
+        for update in updates {
+            match update {
+                UpstreamUpdate::Unchanged(name) => {
+                    let member = known.members.iter().find(|member| member.name() == name);
+                    members.push(Arc::clone(member.ok_or_else(|| {
+                        AbpError::new(ErrorCode::Internal, format!("there is no upstream {name}"))
+                    })?));
+                }
+                UpstreamUpdate::Replaced(upstream, rules) => {
+                    members.push(Arc::new(Member::new(upstream, *rules)?));
+                }
+            }
+        }
+        let routes = &self.shared.routes;
+        *routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Routes::new(members));
+        Ok(())
+    }
+
     /// Lets a request in, whatever it is for: counts it against the key's rate and gives it a place among
     /// all requests. Called before anything of its body is read.
     ///
@@ -216,7 +271,7 @@ impl Gateway {
     #[must_use]
     pub fn models(&self, principal: &Principal) -> Vec<ServedModel> {
         let mut served: Vec<ServedModel> = Vec::new();
-        for member in &self.shared.routes.members {
+        for member in &self.shared.routes().members {
             let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
             let names = member.rules.models.iter().filter(plain);
             for name in names.chain(member.rules.aliases.keys()) {
@@ -236,7 +291,8 @@ impl Gateway {
     /// A model that is served, by its name or by a pattern, and that a caller may use.
     #[must_use]
     pub fn model(&self, principal: &Principal, name: &str) -> Option<ServedModel> {
-        let mut members = self.shared.routes.members.iter();
+        let routes = self.shared.routes();
+        let mut members = routes.members.iter();
         let member = members.find(|member| member.serves(name).is_some())?;
         principal.may_use(name).then(|| ServedModel {
             name: name.to_owned(),
@@ -249,7 +305,8 @@ impl Gateway {
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         let now = Instant::now();
-        let members = self.shared.routes.members.iter();
+        let routes = self.shared.routes();
+        let members = routes.members.iter();
         members
             .map(|member| UpstreamStatus {
                 name: member.name().to_owned(),
@@ -290,6 +347,15 @@ impl Gateway {
     }
 }
 
+/// An upstream of another configuration.
+#[derive(Debug)]
+pub enum UpstreamUpdate {
+    /// The one of this name stays as it is, with its connections and its health.
+    Unchanged(String),
+    /// It is new, or another one than before.
+    Replaced(Arc<dyn Upstream>, Box<UpstreamRules>),
+}
+
 /// A model that is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedModel {
@@ -315,6 +381,12 @@ pub struct UpstreamStatus {
 }
 
 impl Shared {
+    /// The upstreams of the moment. An exchange that has chosen keeps its own.
+    pub(crate) fn routes(&self) -> Arc<Routes> {
+        let routes = self.routes.read();
+        Arc::clone(&routes.unwrap_or_else(PoisonError::into_inner))
+    }
+
     async fn carry_out(self: &Arc<Self>, mut ask: Ask) -> Result<Answer, Refusal> {
         let room = Room {
             place: ask.admitted.place(),
@@ -377,7 +449,7 @@ impl Shared {
     ) -> Result<Choices, Refusal> {
         let session = headers::session(&ask.headers).or(scan.session.as_deref());
         let seed = seed(session, run_id);
-        let mut choices = self.routes.choices(ask.dialect, &scan.model, seed);
+        let mut choices = self.routes().choices(ask.dialect, &scan.model, seed);
         if let Some(home) = home {
             let at_home = choices.iter().filter(|one| one.member.name() == home);
             choices = at_home.cloned().collect();

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use abp_core::{EmulationReport, ExecutionMode};
-use abp_translate::FidelityLevel;
+use abp_translate::{FidelityLevel, LossCount};
 
 /// What of a caller's headers goes to an upstream of the same dialect.
 pub static FORWARDED: [HeaderName; 7] = [
@@ -114,7 +114,7 @@ pub(crate) struct Truth<'t> {
     pub(crate) backend: &'t str,
     pub(crate) mode: ExecutionMode,
     pub(crate) fidelity: FidelityLevel,
-    pub(crate) losses: usize,
+    pub(crate) losses: LossCount,
     pub(crate) emulated: &'t [String],
 }
 
@@ -140,17 +140,18 @@ impl Truth<'_> {
     }
 }
 
-/// How true an exchange was: `lossless`, or how much was lost.
-fn fidelity(level: FidelityLevel, losses: usize) -> Cow<'static, str> {
-    match level {
-        FidelityLevel::Lossless => "lossless".into(),
-        FidelityLevel::LossyLabeled => format!("lossy;n={losses}").into(),
-        FidelityLevel::Unsupported => format!("unsupported;n={losses}").into(),
-    }
+/// How true an exchange was: `lossless`, or how much was lost and how much of that is meaning.
+fn fidelity(level: FidelityLevel, losses: LossCount) -> Cow<'static, str> {
+    let word = match level {
+        FidelityLevel::Lossless => return "lossless".into(),
+        FidelityLevel::LossyLabeled => "lossy",
+        FidelityLevel::Unsupported => "unsupported",
+    };
+    format!("{word};n={};meaning={}", losses.total(), losses.meaning).into()
 }
 
 /// The header as a line at the end of a stream, when it is known what became of the answer.
-pub(crate) fn late_fidelity(level: FidelityLevel, losses: usize) -> String {
+pub(crate) fn late_fidelity(level: FidelityLevel, losses: LossCount) -> String {
     format!("{FIDELITY}: {}", fidelity(level, losses))
 }
 

@@ -42,7 +42,9 @@ pub use abp_core::CONTRACT_VERSION;
 pub use abp_store::{KeyScope, StoreState};
 pub use admission::{Admission, RequestPlace};
 pub use ask::{Answer, AnswerBody, AnswerParts, Ask};
-pub use gateway::{Gateway, GatewaySettings, ServedModel, UpstreamStatus, current_time};
+pub use gateway::{
+    Gateway, GatewaySettings, ServedModel, UpstreamStatus, UpstreamUpdate, current_time,
+};
 pub use headers::{CONSUMED, FORWARDED};
 pub use other::OtherAsk;
 pub use principal::{CallerKeys, Principal, key_hash};

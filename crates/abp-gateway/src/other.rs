@@ -235,7 +235,8 @@ impl Shared {
             ("embeddings", Dialect::Gemini) => Dialect::OpenAi,
             _ => return None,
         };
-        let mut members = self.routes.members.iter();
+        let routes = self.routes();
+        let mut members = routes.members.iter();
         members.find_map(|member| {
             let model = member.serves(model)?;
             member.passes(dialect, ask.part).then(|| Target {
@@ -266,7 +267,8 @@ impl Shared {
                 }
             }
         }
-        let mut open = self.routes.members.iter();
+        let routes = self.routes();
+        let mut open = routes.members.iter();
         let found = open.find(|member| {
             // Bytes that stay as they are keep the caller's name for the model.
             let model = said.model.as_deref();

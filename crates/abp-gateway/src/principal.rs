@@ -297,6 +297,20 @@ impl CallerKeys {
         (!found.has_expired(now)).then(|| Arc::clone(found))
     }
 
+    /// How new the keys are.
+    pub(crate) fn version(&self) -> u64 {
+        let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        known.version
+    }
+
+    /// The hash of the operator's key, where there is one.
+    pub(crate) fn operator(&self) -> Option<[u8; 32]> {
+        let keys = self.known();
+        let mut keys = keys.iter();
+        let found = keys.find(|(_, principal)| principal.is_operator);
+        found.map(|(hash, _)| *hash)
+    }
+
     /// Who has the key with this hash.
     #[must_use]
     pub fn by_hash(&self, hash: &[u8; 32]) -> Option<Arc<Principal>> {

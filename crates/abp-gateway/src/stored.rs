@@ -84,8 +84,8 @@ impl Shared {
         action: StoredAction,
         query: Option<String>,
     ) -> Result<Answer, Refusal> {
-        let member = self
-            .routes
+        let routes = self.routes();
+        let member = routes
             .members
             .iter()
             .find(|member| member.name() == kept.upstream)

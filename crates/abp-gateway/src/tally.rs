@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use abp_core::ir::IrUsage;
 use abp_core::{ExecutionMode, ModelPrice, Outcome, Timestamp, UsageNormalized};
-use abp_dialect::{Dialect, WireFamily};
+use abp_dialect::{Dialect, DocumentKind, WireFamily};
 use abp_error::ErrorCode;
 use abp_store::{ExchangePermit, ExchangeRecord, ExchangeUsage};
 use abp_telemetry::{
     ExchangeMetrics, InFlight, RouteFamily, StatusClass, TelemetrySpan, TraceContext,
 };
-use abp_translate::{FidelityLevel, Ledger, StreamSummary, normalized_usage};
+use abp_translate::{FidelityLevel, Ledger, LossCount, StreamSummary, normalized_usage};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
@@ -24,7 +24,7 @@ use crate::Principal;
 use crate::admission::RequestPlace;
 use crate::dispatch::Planned;
 use crate::gateway::{GENERATE, Shared};
-use crate::ledgers::Told;
+use crate::ledgers::{REQUEST, Told};
 use crate::route::{Choice, Member};
 use crate::scan::Scan;
 use crate::spend::Most;
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     /// What became of request and answer.
     told: Vec<Told>,
     fidelity: FidelityLevel,
-    losses: usize,
+    losses: LossCount,
     /// The upstream has one more to do.
     in_flight: Option<InFlight>,
     /// How many pieces the answer came in.
@@ -142,7 +142,7 @@ impl Tally {
             usage: None,
             told: Vec::new(),
             fidelity: FidelityLevel::Lossless,
-            losses: 0,
+            losses: LossCount::default(),
             in_flight: None,
             chunks: 0,
             most_output: None,
@@ -322,14 +322,17 @@ impl Tally {
     /// What became of the parts of a document: the `request` or the `answer`.
     pub(crate) fn account(&mut self, ledger: Ledger, document: &'static str) {
         self.fidelity = self.fidelity.max(ledger.fidelity());
-        self.losses += ledger.loss_count();
+        self.losses += ledger.count_losses(match document {
+            REQUEST => DocumentKind::Request,
+            _ => DocumentKind::Response,
+        });
         if !ledger.entries().is_empty() {
             self.told.push(Told { document, ledger });
         }
     }
 
     /// How true the exchange was so far, and how much was lost.
-    pub(crate) fn fidelity(&self) -> (FidelityLevel, usize) {
+    pub(crate) fn fidelity(&self) -> (FidelityLevel, LossCount) {
         (self.fidelity, self.losses)
     }
 
@@ -384,7 +387,7 @@ impl Tally {
         record.ledger = self.shared.ledgers.keep(&self.told, &self.shared.log);
         self.shared
             .watchers
-            .tell(record, self.fidelity, self.losses);
+            .tell(record, self.fidelity, self.losses.total());
         permit.record(record);
         self.record_span();
         self.tell();

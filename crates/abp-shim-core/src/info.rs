@@ -60,9 +60,12 @@ impl AbpInfo {
     }
 }
 
-/// Reads `lossless`, `lossy;n=2` or `unsupported;n=1`.
+/// Reads `lossless`, `lossy;n=2;meaning=1` or `unsupported;n=1;meaning=1`.
 fn fidelity(value: &str) -> (Option<FidelityLevel>, u64) {
-    let (word, count) = value.split_once(";n=").unwrap_or((value, "0"));
+    let mut parts = value.split(';');
+    let word = parts.next().unwrap_or_default();
+    let count = parts.find_map(|part| part.strip_prefix("n="));
+    let count = count.unwrap_or("0");
     let level = match word {
         "lossless" => Some(FidelityLevel::Lossless),
         "lossy" => Some(FidelityLevel::LossyLabeled),
@@ -108,6 +111,10 @@ mod tests {
         let cases = [
             ("lossless", (Some(FidelityLevel::Lossless), 0)),
             ("lossy;n=12", (Some(FidelityLevel::LossyLabeled), 12)),
+            (
+                "lossy;n=12;meaning=3",
+                (Some(FidelityLevel::LossyLabeled), 12),
+            ),
             ("unsupported;n=1", (Some(FidelityLevel::Unsupported), 1)),
             ("perfect", (None, 0)),
         ];

@@ -15,7 +15,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
-use abp_dialect::{Dialect, Mark, Note, Reader};
+use abp_dialect::{Dialect, DocumentKind, Mark, Note, Reader};
 use abp_error::{AbpError, ErrorCode};
 use foldhash::fast::RandomState;
 use schemars::JsonSchema;
@@ -40,6 +40,71 @@ const CONSEQUENTIAL: [&str; 6] = [
     "placeholder_message",
     "system_marker",
     "tool_stub",
+];
+
+/// Labels of losses that are bookkeeping: ids, times, fingerprints and accounts of the vendor. Nothing that
+/// was said, asked or answered is among them.
+pub const BOOKKEEPING: [&str; 32] = [
+    "accepted_prediction_tokens",
+    "audio_tokens",
+    "billing",
+    "cache_creation",
+    "cache_creation_tokens",
+    "candidatesTokensDetails",
+    "completed_at",
+    "completion_time",
+    "copilot_usage",
+    "cost",
+    "cost_details",
+    "createTime",
+    "created",
+    "id",
+    "image_tokens",
+    "is_byok",
+    "item_id",
+    "native_finish_reason",
+    "promptTokensDetails",
+    "prompt_cache_miss_tokens",
+    "prompt_time",
+    "provider",
+    "queue_time",
+    "reasoning_item_id",
+    "rejected_prediction_tokens",
+    "request_id",
+    "response_id",
+    "system_fingerprint",
+    "total_time",
+    "trafficType",
+    "video_tokens",
+    "x_groq",
+];
+
+/// Labels of an answer's members that repeat its request (OpenAI Responses); in a request they are settings.
+pub const REPEATED_SETTINGS: [&str; 24] = [
+    "background",
+    "frequency_penalty",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "serviceTier",
+    "service_tier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
 ];
 
 /// The label of a `null` that was not carried.
@@ -153,6 +218,15 @@ impl LedgerEntry {
         }
     }
 
+    /// Whether a loss is of bookkeeping only, in a document of this kind.
+    #[must_use]
+    pub fn is_bookkeeping(&self, kind: DocumentKind) -> bool {
+        self.is_loss()
+            && !self.unsupported
+            && (self.is_labelled(&BOOKKEEPING)
+                || (kind != DocumentKind::Request && self.is_labelled(&REPEATED_SETTINGS)))
+    }
+
     /// Whether the entry only says that forms differ.
     #[must_use]
     pub fn is_structure(&self) -> bool {
@@ -174,6 +248,30 @@ impl LedgerEntry {
     }
 }
 
+/// How much was lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LossCount {
+    /// Losses of something that was said, asked or answered.
+    pub meaning: usize,
+    /// Losses of ids, times, fingerprints and the like, and of what an answer repeats of its request.
+    pub bookkeeping: usize,
+}
+
+impl LossCount {
+    /// Both together.
+    #[must_use]
+    pub const fn total(self) -> usize {
+        self.meaning.saturating_add(self.bookkeeping)
+    }
+}
+
+impl std::ops::AddAssign for LossCount {
+    fn add_assign(&mut self, other: Self) {
+        self.meaning = self.meaning.saturating_add(other.meaning);
+        self.bookkeeping = self.bookkeeping.saturating_add(other.bookkeeping);
+    }
+}
+
 /// What became of every part of a source. Cheap to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -186,6 +284,8 @@ struct Account {
     entries: Vec<LedgerEntry>,
     fidelity: FidelityLevel,
     losses: usize,
+    /// Losses of bookkeeping, were it a request and were it an answer.
+    bookkeeping: [usize; 2],
     /// Of the entries, so that they need not be gone through again.
     hash: u64,
 }
@@ -231,6 +331,10 @@ impl Ledger {
         let account = Account {
             fidelity: fidelity.unwrap_or_default(),
             losses: entries.iter().filter(|entry| entry.is_loss()).count(),
+            bookkeeping: [DocumentKind::Request, DocumentKind::Response].map(|kind| {
+                let bookkeeping = entries.iter().filter(|entry| entry.is_bookkeeping(kind));
+                bookkeeping.count()
+            }),
             hash: HASHING.hash_one(&entries),
             entries,
         };
@@ -256,18 +360,36 @@ impl Ledger {
         self.account.losses
     }
 
-    /// Refuses a translation that loses something.
+    /// How much was lost of a document of this kind, by whether it matters.
+    #[must_use]
+    pub fn count_losses(&self, kind: DocumentKind) -> LossCount {
+        let [of_request, of_answer] = self.account.bookkeeping;
+        let bookkeeping = match kind {
+            DocumentKind::Request => of_request,
+            DocumentKind::Response | DocumentKind::StreamEvent | DocumentKind::Error => of_answer,
+        };
+        LossCount {
+            meaning: self.account.losses.saturating_sub(bookkeeping),
+            bookkeeping,
+        }
+    }
+
+    /// Refuses a translation that loses something of its source. What a target needs besides, such as a
+    /// limit that the source does not name, is no loss of the source.
     ///
     /// # Errors
     /// Fails with the pointers of what would be lost.
     pub fn require_lossless(&self) -> Result<(), AbpError> {
-        let code = match self.fidelity() {
+        let of_source = |entry: &&LedgerEntry| entry.source.is_some() || entry.unsupported;
+        let lost: Vec<_> = self.losses().filter(of_source).collect();
+        let fidelity = lost.iter().map(|entry| entry.fidelity()).max();
+        let code = match fidelity.unwrap_or_default() {
             FidelityLevel::Lossless => return Ok(()),
             FidelityLevel::LossyLabeled => ErrorCode::MappingLossyConversion,
             FidelityLevel::Unsupported => ErrorCode::MappingUnsupportedCapability,
         };
-        let losses: Vec<_> = self
-            .losses()
+        let losses: Vec<_> = lost
+            .into_iter()
             .map(|entry| {
                 let place = entry.source.as_deref().or(entry.target.as_deref());
                 let label = entry.label.as_deref().unwrap_or(entry.action.as_str());

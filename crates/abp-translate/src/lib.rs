@@ -35,7 +35,8 @@ pub use codecs::codec;
 pub use embeddings::EmbeddingRequest;
 pub use exchange::restore_response;
 pub use ledger::{
-    Action, FidelityLevel, KnownLedgers, Ledger, LedgerEntry, STRUCTURE, UNEXPLAINED,
+    Action, BOOKKEEPING, FidelityLevel, KnownLedgers, Ledger, LedgerEntry, LossCount,
+    REPEATED_SETTINGS, STRUCTURE, UNEXPLAINED,
 };
 pub use manifest::manifest;
 pub use prepare::prepare;

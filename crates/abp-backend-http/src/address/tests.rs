@@ -39,6 +39,7 @@ claude   whole   http://h:443/a/b/v1        POST http://h:443/a/b/v1/messages
 gemini   whole   https://h                  POST https://h/v1beta/models/m-1:generateContent
 gemini   stream  https://h/v1beta           POST https://h/v1beta/models/m-1:streamGenerateContent
 gemini   count   https://h/v1/              POST https://h/v1beta/models/m-1:countTokens
+gemini   stream  https://h/v1/projects/p/locations/l/publishers/google  POST https://h/v1/projects/p/locations/l/publishers/google/models/m-1:streamGenerateContent
 openai   count   https://h                  refused
 openai   get     https://h                  refused
 claude   get     https://h                  refused
@@ -65,7 +66,7 @@ fn every_operation_has_the_address_of_the_vendors_own_client() {
         };
         let dialect = words[0].parse().unwrap();
         let address = Address::parse(words[2]).unwrap();
-        let routed = match address.route(&call(dialect, operation, "m-1")) {
+        let routed = match address.route(&call(dialect, operation, "m-1"), None) {
             Ok((method, path)) => format!("{method} {}{path}", address.origin()),
             Err(UpstreamError::Unaskable(_)) => "refused".to_owned(),
             Err(other) => other.to_string(),
@@ -78,7 +79,7 @@ fn every_operation_has_the_address_of_the_vendors_own_client() {
 fn a_model_stays_where_models_are() {
     let address = Address::parse("https://h").unwrap();
     let path = |model: &str| {
-        let routed = address.route(&call(Dialect::Gemini, WHOLE, model));
+        let routed = address.route(&call(Dialect::Gemini, WHOLE, model), None);
         routed.ok().map(|(_, uri)| uri.path().to_owned())
     };
     let check = |model: &str, expected: &str| {
@@ -104,7 +105,7 @@ fn the_query_of_the_caller_goes_along() {
         query: Some("alt=sse".to_owned()),
         ..call(Dialect::Gemini, STREAM, "m")
     };
-    let (_, uri) = address.route(&call).unwrap();
+    let (_, uri) = address.route(&call, call.query.as_deref()).unwrap();
     assert_eq!(uri.query(), Some("alt=sse"));
 }
 
@@ -159,7 +160,7 @@ proptest! {
         base in "https?://[a-zA-Z0-9.:@/\\\\%?#\\[\\]_~ -]{0,40}",
     ) {
         if let Ok(address) = Address::parse(&base) {
-            let (_, path) = address.route(&call(Dialect::Claude, WHOLE, "m")).unwrap();
+            let (_, path) = address.route(&call(Dialect::Claude, WHOLE, "m"), None).unwrap();
             let uri: Uri = format!("{}{path}", address.origin()).parse().unwrap();
             let read = Url::parse(&base).unwrap();
             let written = Url::parse(&uri.to_string()).unwrap();

@@ -132,6 +132,6 @@ fn sum(a: &UsageNormalized, b: &UsageNormalized) -> UsageNormalized {
     }
 }
 
-fn hex(digest: &[u8]) -> String {
+pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

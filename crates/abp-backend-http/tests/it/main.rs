@@ -3,6 +3,8 @@
 //! The modules say `cfg(test)` for clippy, which otherwise takes their helpers for library code.
 
 #[cfg(test)]
+mod auth;
+#[cfg(test)]
 mod content;
 #[cfg(test)]
 mod exchange;
@@ -10,6 +12,8 @@ mod exchange;
 mod harness;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod proxy;
 #[cfg(test)]
 mod session;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the tests share.
 
 use abp_backend_core::{ModelCall, ModelOperation};
-use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts};
+use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts, UpstreamAuth};
 use abp_dialect::{Dialect, WireFamily};
 use abp_testkit::{FakeVendor, VendorRequest};
 use bytes::Bytes;
@@ -16,6 +16,11 @@ pub(crate) fn spec(base_url: impl Into<String>) -> HttpUpstreamSpec {
         dialects: Dialect::ALL.to_vec(),
         base_url: base_url.into(),
         key: Some(KEY.into()),
+        key_command: None,
+        auth: UpstreamAuth::Dialect,
+        headers: Vec::new(),
+        query: None,
+        proxy: None,
         wire_version: None,
         timeouts: Timeouts::default(),
         max_answer_bytes: 1 << 20,

@@ -17,13 +17,13 @@ use tokio_rustls::TlsAcceptor;
 use crate::support::{call, spec};
 
 /// Somebody who signs certificates.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -34,14 +34,14 @@ impl Authority {
         }
     }
 
-    fn write(&self, directory: &Path, name: &str) -> std::path::PathBuf {
+    pub(crate) fn write(&self, directory: &Path, name: &str) -> std::path::PathBuf {
         let path = directory.join(name);
         std::fs::write(&path, &self.pem).unwrap();
         path
     }
 
     /// A server that is called `name`, and would rather speak HTTP/2.
-    fn server(&self, name: &str) -> Arc<ServerConfig> {
+    pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
@@ -60,10 +60,10 @@ impl Authority {
     }
 }
 
-type Negotiated = Arc<Mutex<Vec<Option<Vec<u8>>>>>;
+pub(crate) type Negotiated = Arc<Mutex<Vec<Option<Vec<u8>>>>>;
 
 /// Ends TLS in front of a vendor; tells what each connection agreed to speak.
-async fn tls_front(vendor: SocketAddr, config: Arc<ServerConfig>) -> (u16, Negotiated) {
+pub(crate) async fn tls_front(vendor: SocketAddr, config: Arc<ServerConfig>) -> (u16, Negotiated) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let spoken = Negotiated::default();

@@ -107,7 +107,7 @@ fn dollars(text: &str) -> Result<MicroUsd, String> {
 }
 
 /// Days, which durations do not have, are those of 24 hours.
-fn lifetime(text: &str) -> Result<Duration, String> {
+pub(super) fn lifetime(text: &str) -> Result<Duration, String> {
     const DAY_SECS: u64 = 86_400;
     match text.strip_suffix('d').map(str::parse::<u32>) {
         Some(Ok(days)) if days > 0 => Ok(Duration::from_secs(u64::from(days) * DAY_SECS)),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::args::{GlobalArgs, RunsArgs, RunsCommand};
+use crate::cmd::exchanges;
 use crate::cmd::receipt::print_summary;
 use crate::output::{DIM, GOOD, Output};
 use crate::prompt::operator;
@@ -51,8 +52,10 @@ pub(crate) fn run(
             }
             RunsCommand::Show { run, events } => {
                 let store = session.existing_store().await?;
-                let run = find_run(store, run, &session.scope()).await?;
-                show(&session.plane, store, &run, *events, output).await
+                match find_run(store, run, &session.scope()).await {
+                    Ok(run) => show(&session.plane, store, &run, *events, output).await,
+                    Err(unknown) => show_exchange(store, run, unknown, output).await,
+                }
             }
             RunsCommand::Delete { run } => {
                 let store = session.existing_store().await?;
@@ -78,6 +81,25 @@ pub(crate) fn tell_deleted(
         true => format!("{GOOD}deleted{GOOD:#} {run_id}; its receipt stays"),
         false => format!("run {run_id} was deleted before; its receipt stays"),
     });
+    Ok(ExitStatus::Success)
+}
+
+/// An exchange that went through the gateway has an id of the same kind.
+async fn show_exchange(
+    store: &Store,
+    text: &str,
+    unknown: AbpError,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    // `last` is the last run.
+    let found = match text {
+        "last" => None,
+        text => exchanges::find(store, text).await?,
+    };
+    let Some(receipt) = found else {
+        return Err(unknown);
+    };
+    exchanges::print(&receipt, output)?;
     Ok(ExitStatus::Success)
 }
 

@@ -1,10 +1,12 @@
 //! `abp serve`: the gateway, until it is told to stop.
 
+mod reload;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use abp_config::Loaded;
-use abp_control::{ControlPlane, WorkerLimits, operator_key, operator_key_file};
+use abp_control::{ControlPlane, GatewayReloader, WorkerLimits, operator_key, operator_key_file};
 use abp_daemon::Daemon;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_gateway::key_hash;
@@ -16,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::gateway::reachable;
 use crate::output::{DIM, Output, STRONG};
-use crate::session::{Session, block_on};
+use crate::session::{Session, block_on, sources};
 
 /// How long runs may go on after the server was told to stop.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -29,7 +31,7 @@ pub(crate) fn run(
     harden();
     let Session { loaded, plane } = Session::open(global, &[], output)?;
     block_on(async {
-        let served = serve(args, &plane, &loaded, output).await;
+        let served = serve(args, global, &plane, &loaded, output).await;
         // Also where it failed: a store that was not closed counts as a crash.
         plane.close().await;
         served
@@ -38,12 +40,16 @@ pub(crate) fn run(
 
 async fn serve(
     args: &ServeArgs,
+    global: &GlobalArgs,
     plane: &ControlPlane,
     loaded: &Loaded,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
     let config = plane.config();
-    let mut options = ServerOptions::from_config(config, args.listen);
+    let port = args
+        .port
+        .map(|port| SocketAddr::new(config.bind_address, port));
+    let mut options = ServerOptions::from_config(config, args.listen.or(port));
     options.insecure_bind = args.insecure_bind;
     let gateway = plane.gateway().await?;
     let key_file = args.key_file.clone();
@@ -53,6 +59,8 @@ async fn serve(
     gateway.reload_keys(Some(operator)).await?;
     let upstreams: Vec<String> = gateway.upstreams().into_iter().map(|up| up.name).collect();
     let secure = options.tls.is_some();
+    let reloader = GatewayReloader::new(gateway.clone(), config)?;
+    let reloads = reload::follow(reloader, sources(global), args.watch)?;
     let daemon = Daemon::new(plane, &gateway, Some(loaded))?;
     let server = Server::bind(gateway, daemon.routes(), options).await?;
     let address = server
@@ -69,7 +77,9 @@ async fn serve(
         upstreams: &upstreams,
     };
     started.tell(output)?;
+    let reloads = tokio::spawn(reloads);
     let close = async {
+        reloads.abort();
         let left = plane.drain(DRAIN).await;
         if left > 0 {
             tracing::warn!(target: "abp.daemon", left, "runs did not end in time");
@@ -119,24 +129,29 @@ impl Started<'_> {
                 "upstreams": self.upstreams,
             }));
         }
-        let key = self.key;
+        // A file is kept, and read by others than the operator: the key is not for it.
+        let key = match output.is_on_terminal() {
+            true => self.key.to_owned(),
+            false => "$(abp keys show operator)".to_owned(),
+        };
         let lines = [
             format!("{STRONG}listening{STRONG:#}  {base}"),
-            format!(
-                "{STRONG}key{STRONG:#}        {key}  {DIM}{}{DIM:#}",
-                self.key_file
-            ),
             format!("{STRONG}upstreams{STRONG:#}  {}", self.upstreams.join(", ")),
             String::new(),
+            format!(
+                "{DIM}# the key of the operator, in {}{DIM:#}",
+                self.key_file
+            ),
+            format!("export ABP_KEY={key}"),
             format!("{DIM}# OpenAI SDKs{DIM:#}"),
-            format!("export OPENAI_BASE_URL={base}/v1 OPENAI_API_KEY={key}"),
+            format!("export OPENAI_BASE_URL={base}/v1 OPENAI_API_KEY=$ABP_KEY"),
             format!("{DIM}# Anthropic SDKs, Claude Code{DIM:#}"),
-            format!("export ANTHROPIC_BASE_URL={base} ANTHROPIC_API_KEY={key}"),
+            format!("export ANTHROPIC_BASE_URL={base} ANTHROPIC_API_KEY=$ABP_KEY"),
             format!("{DIM}# Google Gen AI SDKs, Gemini CLI{DIM:#}"),
-            format!("export GOOGLE_GEMINI_BASE_URL={base} GEMINI_API_KEY={key}"),
+            format!("export GOOGLE_GEMINI_BASE_URL={base} GEMINI_API_KEY=$ABP_KEY"),
             format!("{DIM}# or by hand{DIM:#}"),
             format!(
-                "curl {base}/v1/chat/completions -H \"authorization: Bearer {key}\" \
+                "curl {base}/v1/chat/completions -H \"authorization: Bearer $ABP_KEY\" \
                  -H 'content-type: application/json' \
                  -d '{{\"model\":\"mock\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
             ),

@@ -14,6 +14,7 @@ use abp_translate::{
     translate_error, translate_request, translate_response, translate_stream,
 };
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::args::{OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
@@ -40,17 +41,67 @@ pub(crate) fn run(args: &TranslateArgs, output: &mut Output) -> Result<ExitStatu
     }
     let back = if args.round_trip {
         let source = done.output.bytes();
-        let back = translate(args, &source, args.to, from, kind)?;
-        Some(back)
+        let done = translate(args, &source, args.to, from, kind)?;
+        let missing = differences(&bytes, &done.output, kind);
+        Some(Back { done, missing })
     } else {
         None
     };
     match (args.report, output.is_json()) {
         (Some(ReportForm::Json), _) | (_, true) => output.json(&done.report(back.as_ref())?)?,
         (Some(ReportForm::Table), false) => table(&done, back.as_ref(), output),
-        (None, false) => output.write(&back.as_ref().unwrap_or(&done).output.text()),
+        (None, false) => {
+            let written = back.as_ref().map_or(&done, |back| &back.done);
+            output.write(&written.output.text());
+            summarise(&done.ledger, kind, output);
+            if let Some(back) = &back {
+                output.note(&not_restored(&back.missing));
+            }
+        }
     }
     Ok(ExitStatus::Success)
+}
+
+/// The way back of a translation, and what differs from the source at its end.
+struct Back {
+    done: Done,
+    missing: Vec<Difference>,
+}
+
+/// Tells in one line what was lost, on standard error, so that the document stays alone.
+fn summarise(ledger: &Ledger, kind: TranslateKind, output: &mut Output) {
+    let kind = document_kind(kind);
+    let count = ledger.count_losses(kind);
+    if count.total() == 0 {
+        return output.note("lossless");
+    }
+    let of_meaning = |entry: &&LedgerEntry| !entry.is_bookkeeping(kind);
+    let mut names: Vec<&str> = ledger
+        .losses()
+        .filter(of_meaning)
+        .map(|entry| entry.label.as_deref().unwrap_or(entry.action.as_str()))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let names = match names.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", names.join(", ")),
+    };
+    output.note(&format!(
+        "{}: {} of meaning{names}, {} of bookkeeping; --report table shows them",
+        ledger.fidelity(),
+        count.meaning,
+        count.bookkeeping
+    ));
+}
+
+fn document_kind(kind: TranslateKind) -> DocumentKind {
+    match kind {
+        TranslateKind::Request => DocumentKind::Request,
+        TranslateKind::Response => DocumentKind::Response,
+        TranslateKind::Error => DocumentKind::Error,
+        TranslateKind::Stream => DocumentKind::StreamEvent,
+    }
 }
 
 /// What was written: a document, or the events of a stream.
@@ -77,6 +128,7 @@ struct Report {
 struct RoundTrip {
     output: Box<RawValue>,
     ledger: Vec<LedgerEntry>,
+    not_restored: Vec<Difference>,
 }
 
 impl Written {
@@ -139,7 +191,7 @@ fn events_json(events: &[StreamEvent]) -> String {
 }
 
 impl Done {
-    fn report(&self, back: Option<&Self>) -> Result<Report, AbpError> {
+    fn report(&self, back: Option<&Back>) -> Result<Report, AbpError> {
         Ok(Report {
             output: self.output.json()?,
             fidelity: self.ledger.fidelity(),
@@ -147,8 +199,9 @@ impl Done {
             round_trip: back
                 .map(|back| {
                     Ok::<_, AbpError>(RoundTrip {
-                        output: back.output.json()?,
-                        ledger: back.ledger.entries().to_vec(),
+                        output: back.done.output.json()?,
+                        ledger: back.done.ledger.entries().to_vec(),
+                        not_restored: back.missing.clone(),
                     })
                 })
                 .transpose()?,
@@ -242,12 +295,10 @@ fn recognise(args: &TranslateArgs, bytes: &[u8]) -> Result<(Dialect, TranslateKi
 
 /// Tells what the source's own vendor would refuse it for; it is translated all the same.
 fn warn_of_defects(bytes: &[u8], from: Dialect, kind: TranslateKind, output: &mut Output) {
-    let kind = match kind {
-        TranslateKind::Request => DocumentKind::Request,
-        TranslateKind::Response => DocumentKind::Response,
-        TranslateKind::Error => DocumentKind::Error,
-        TranslateKind::Stream => return,
-    };
+    if kind == TranslateKind::Stream {
+        return;
+    }
+    let kind = document_kind(kind);
     // What cannot be read is an error of the translation itself.
     let (Ok(tape), Some(codec)) = (
         Tape::parse(bytes, &Limits::default()),
@@ -326,13 +377,15 @@ fn stream_through(
         output.write(&String::from_utf8_lossy(&out));
         out.clear();
         if size == 0 {
+            let ledger = translator.ledger();
+            summarise(&ledger, TranslateKind::Stream, output);
             return Ok(ExitStatus::Success);
         }
     }
 }
 
 /// What a person wants to see: everything but what arrived as it was.
-fn table(done: &Done, back: Option<&Done>, output: &mut Output) {
+fn table(done: &Done, back: Option<&Back>, output: &mut Output) {
     output.line(&format!("fidelity: {}", done.ledger.fidelity()));
     let shown = |entry: &&LedgerEntry| entry.action != Action::Kept && !entry.is_structure();
     for entry in done.ledger.entries().iter().filter(shown) {
@@ -355,6 +408,92 @@ fn table(done: &Done, back: Option<&Done>, output: &mut Output) {
     if let Some(back) = back {
         output.line("");
         output.line("and back:");
-        table(back, None, output);
+        table(&back.done, None, output);
+        output.line("");
+        output.line(&not_restored(&back.missing));
     }
+}
+
+/// A place where a document that was translated there and back differs from its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Difference {
+    /// The place, as a JSON pointer.
+    pointer: String,
+    /// Whether it is gone, changed or new.
+    change: &'static str,
+}
+
+/// The places where the way back differs. Streams are cut into events anew on each way, so that their
+/// documents are not compared; their ledgers say what was lost.
+fn differences(source: &[u8], back: &Written, kind: TranslateKind) -> Vec<Difference> {
+    let Written::Document(back) = back else {
+        return Vec::new();
+    };
+    let (Ok(before), Ok(after)) = (
+        serde_json::from_slice::<Value>(source),
+        serde_json::from_str::<Value>(back),
+    ) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    if kind != TranslateKind::Stream {
+        compare(&before, &after, &mut String::new(), &mut found);
+    }
+    found
+}
+
+fn compare(before: &Value, after: &Value, pointer: &mut String, found: &mut Vec<Difference>) {
+    let mut below = |key: &str, before: Option<&Value>, after: Option<&Value>| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        let change = match (before, after) {
+            (Some(before), Some(after)) => {
+                compare(before, after, pointer, found);
+                None
+            }
+            // Nothing was said there.
+            (Some(Value::Null), None) | (None, Some(Value::Null)) => None,
+            (Some(_), None) => Some("gone"),
+            (None, Some(_)) => Some("new"),
+            (None, None) => None,
+        };
+        if let Some(change) = change {
+            let pointer = pointer.clone();
+            found.push(Difference { pointer, change });
+        }
+        pointer.truncate(length);
+    };
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, value) in before {
+                below(key, Some(value), after.get(key));
+            }
+            for (key, value) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+                below(key, None, Some(value));
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            for index in 0..before.len().max(after.len()) {
+                below(&index.to_string(), before.get(index), after.get(index));
+            }
+        }
+        (before, after) if before == after => {}
+        _ => found.push(Difference {
+            pointer: pointer.clone(),
+            change: "changed",
+        }),
+    }
+}
+
+/// The differences in words.
+fn not_restored(missing: &[Difference]) -> String {
+    if missing.is_empty() {
+        return "everything came back".to_owned();
+    }
+    let places: Vec<String> = missing
+        .iter()
+        .map(|one| format!("{} {}", one.change, one.pointer))
+        .collect();
+    format!("not as it was: {}", places.join(", "))
 }

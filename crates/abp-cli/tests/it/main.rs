@@ -33,6 +33,8 @@ mod launch;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod operating;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod policy;

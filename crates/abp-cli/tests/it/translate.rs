@@ -24,6 +24,8 @@ fn the_document_alone_or_with_its_ledger() {
     assert_eq!(plain.status, 0, "{}", plain.stderr);
     let output: Value = serde_json::from_str(&plain.stdout).unwrap();
     assert_eq!(output["system"], "Be brief.");
+    let summary = "lossy_labeled: 1 of meaning (logit_bias), 0 of bookkeeping";
+    assert!(plain.stderr.contains(summary), "{}", plain.stderr);
 
     let report = desk.abp(&[
         "translate",
@@ -106,7 +108,8 @@ fn defects_of_the_source_are_told() {
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("warning: /messages"), "{}", ran.stderr);
     desk.write("request.json", chat().to_string());
-    assert_eq!(desk.abp(&arguments).stderr, "");
+    let told = desk.abp(&arguments).stderr;
+    assert!(!told.contains("warning"), "{told}");
 }
 
 /// A stream is translated while it comes, and one that breaks off does not end like a whole one.
@@ -169,4 +172,68 @@ fn the_matrix_gives_its_reasons() {
     let (status, rules) = desk.json(&["matrix"]);
     assert_eq!(status, 0);
     assert!(rules["rules"].as_array().unwrap().len() > 300);
+}
+
+/// A summary says what is meaning; a refusal speaks only of what the source had.
+#[test]
+fn a_summary_tells_meaning_from_bookkeeping() {
+    let desk = Desk::new();
+    let answer = json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+        "system_fingerprint": "fp_1",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi"}}],
+    });
+    desk.write("answer.json", answer.to_string());
+    let told = |arguments: &[&str]| desk.abp(&[&["translate"], arguments].concat()).stderr;
+    let summary = told(&["--to", "claude", "answer.json"]);
+    let expected = "lossy_labeled: 0 of meaning, 2 of bookkeeping";
+    assert!(summary.contains(expected), "{summary}");
+
+    // Claude needs a limit that this request does not have, which is nothing of the request's.
+    let request = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]});
+    desk.write("request.json", request.to_string());
+    let reject = [
+        "--to",
+        "claude",
+        "--from",
+        "openai",
+        "--on-loss",
+        "reject",
+        "request.json",
+    ];
+    let ran = desk.abp(&[&["translate"], &reject[..]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("max_tokens_default"), "{}", ran.stderr);
+    assert!(told(&["--from", "openai", "--to", "kimi", "request.json"]).contains("lossless"));
+}
+
+/// The way back shows what did not come back, in words and for programs.
+#[test]
+fn a_round_trip_names_what_did_not_come_back() {
+    let desk = Desk::new();
+    desk.write("request.json", chat().to_string());
+    let trip = [
+        "translate",
+        "--to",
+        "claude",
+        "--round-trip",
+        "request.json",
+    ];
+    let ran = desk.abp(&trip);
+    assert!(ran.stderr.contains("gone /logit_bias"), "{}", ran.stderr);
+    let (_, report) = desk.json(&trip);
+    let missing = &report["round_trip"]["not_restored"];
+    let gone = json!({"pointer": "/logit_bias", "change": "gone"});
+    assert!(missing.as_array().unwrap().contains(&gone), "{missing:#}");
+    let mut lossless = chat();
+    for name in ["logit_bias", "max_tokens"] {
+        lossless.as_object_mut().unwrap().remove(name);
+    }
+    desk.write("request.json", lossless.to_string());
+    let ran = desk.abp(&["translate", "--to", "kimi", "--round-trip", "request.json"]);
+    assert!(
+        ran.stderr.contains("everything came back"),
+        "{}",
+        ran.stderr
+    );
 }

@@ -222,7 +222,7 @@ fn the_doctor_asks_every_upstream_and_never_shows_a_key() {
             "gemini",
             base.clone(),
             keyed,
-            ("ok", "the key in GOOD_KEY"),
+            ("ok", "the key in GOOD_KEY; it lists"),
         ),
         (
             "stranger",
@@ -489,4 +489,59 @@ fn context_reaches_a_model_as_far_as_the_policy_allows() {
             "{warned:?}"
         );
     }
+}
+
+/// The examples of the help, and what a user finds afterwards.
+#[test]
+fn known_vendors_are_added_and_removed() {
+    let desk = Desk::new();
+    let file = desk.home().join(".config/abp/backplane.toml");
+    let add = |arguments: &[&str]| desk.json(&[&["upstreams", "add"], arguments].concat());
+    let (status, told) = add(&["openrouter"]);
+    assert_eq!(status, 0, "{told:#}");
+    assert_eq!(
+        told["next"],
+        json!(["export OPENROUTER_API_KEY=…", "abp doctor"])
+    );
+    for arguments in [
+        &["ollama", "--name", "local", "--model", "qwen*"][..],
+        &["azure", "--set", "resource=my-resource"],
+        &["bedrock-claude", "--set", "region=eu-west-1"],
+    ] {
+        let (status, told) = add(arguments);
+        assert_eq!(status, 0, "{told:#}");
+    }
+    let (_, told) = desk.json(&["upstreams", "list"]);
+    let upstreams = &told["upstreams"];
+    assert_eq!(upstreams["local"]["models"], json!(["qwen*"]));
+    assert_eq!(upstreams["azure"]["auth"], "azure");
+    let bedrock = &upstreams["bedrock-claude"];
+    assert_eq!(
+        bedrock["base_url"],
+        "https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic"
+    );
+    assert_eq!(bedrock["aws_region"], "eu-west-1");
+    assert!(desk.abp(&["config", "check", "--strict"]).status == 0);
+    let before = std::fs::read_to_string(&file).unwrap();
+    for (arguments, words) in [
+        (&["openrouter"][..], "already"),
+        (&["bedrock"], "--set region=VALUE"),
+        (&["nobody"], "--presets"),
+        (&["groq", "--set", "x=1"], "nothing called"),
+        (&["groq", "--base-url", "ftp://h"], "address"),
+    ] {
+        let ran = desk.abp(&[&["upstreams", "add"], arguments].concat());
+        assert_eq!(ran.status, 2, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{arguments:?}: {}", ran.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    for name in ["openrouter", "local", "azure", "bedrock-claude"] {
+        let (status, told) = desk.json(&["upstreams", "remove", name]);
+        assert_eq!(status, 0, "{told:#}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), "");
+    let left: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().collect();
+    assert_eq!(left.len(), 1, "no draft is left: {left:?}");
+    let ran = desk.abp(&["upstreams", "list", "--presets", "--json"]);
+    assert!(ran.stdout.contains("\"groq\""), "{}", ran.stdout);
 }

@@ -78,19 +78,7 @@ impl Merge {
         let prices = self.names("prices");
         let mut fallbacks = Graph::new();
         for name in &upstreams {
-            if let (Some(_), Some(file)) = (
-                self.upstream(name, &["api_key_env"]),
-                self.upstream(name, &["api_key_file"]),
-            ) {
-                let message =
-                    format!("upstream {name:?} has both `api_key_env` and `api_key_file`");
-                let twice = Diagnostic::error(Problem::InvalidValue, message);
-                problems.push(self.place(
-                    file,
-                    None,
-                    twice.help("keep the one that holds its key"),
-                ));
-            }
+            self.check_credential(name, problems);
             if let Some(entry) = self.upstream(name, &["prices"])
                 && let Some(unknown) = unknown_name(text(entry), &prices, "price table")
             {
@@ -115,6 +103,33 @@ impl Merge {
             let message = format!("the fallbacks lead in a circle: {}", shown(&way));
             let circle = Diagnostic::error(Problem::InvalidValue, message);
             problems.push(self.place(entry, index, circle));
+        }
+    }
+
+    /// A key has one source, and a way of using it has the names that it needs.
+    fn check_credential(&self, name: &str, problems: &mut Problems) {
+        let sources = ["api_key_env", "api_key_file", "api_key_command"];
+        let set: Vec<_> = sources
+            .into_iter()
+            .filter_map(|key| Some((key, self.upstream(name, &[key])?)))
+            .collect();
+        if let [(first, _), (second, entry), ..] = set.as_slice() {
+            let message = format!("upstream {name:?} has both `{first}` and `{second}`");
+            let twice = Diagnostic::error(Problem::InvalidValue, message);
+            problems.push(self.place(entry, None, twice.help("keep the one that holds its key")));
+        }
+        let Some(auth) = self.upstream(name, &["auth"]) else {
+            return;
+        };
+        let needed = match text(auth) {
+            "header" | "query" => "auth_name",
+            "bedrock" => "aws_region",
+            _ => return,
+        };
+        if self.upstream(name, &[needed]).is_none() {
+            let message = format!("upstream {name:?} has no `{needed}`, which its `auth` needs");
+            let missing = Diagnostic::error(Problem::MissingKey, message);
+            problems.push(self.place(auth, None, missing));
         }
     }
 

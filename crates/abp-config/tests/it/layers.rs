@@ -194,6 +194,7 @@ fn an_upstream_has_its_defaults_and_is_replaced_whole() {
     let expected = serde_json::json!({
         "dialect": "openai",
         "base_url": "http://[::1]:9/v1",
+        "api_key_ttl_secs": 300,
         "models": ["*"],
         "weight": 1,
         "priority": 0,

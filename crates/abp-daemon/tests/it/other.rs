@@ -285,7 +285,7 @@ fn embeddings_are_translated_between_openai_and_gemini() {
             "POST /v1beta/models/e:embedContent",
             one,
             "/v1/embeddings",
-            "lossy;n=1",
+            "lossy;n=1;meaning=1",
             r#"{"embedding":{"values":[0.1]},"usageMetadata":{"promptTokenCount":8}}"#,
         ),
     ];

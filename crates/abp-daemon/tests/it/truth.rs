@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abp_dialect::Dialect;
+use abp_dialect::{Dialect, DocumentKind};
 use abp_testkit::{FakeVendor, Reply as Vendor, fixture};
 use abp_translate::LedgerEntry;
 
@@ -34,12 +34,23 @@ fn a_translated_stream_ends_in_how_true_it_is() {
         let told = last.strip_prefix(": x-abp-fidelity: ");
         let ledger = lab.receipt(&reply)["exchange"]["ledger"].take();
         let ledger: Option<Vec<LedgerEntry>> = serde_json::from_value(ledger).expect("a ledger");
-        let losses = ledger.iter().flatten().filter(|entry| entry.is_loss());
-        let expected = match losses.count() {
+        let entries = || ledger.iter().flatten();
+        let losses = entries().filter(|entry| entry.is_loss()).count();
+        let is_bookkeeping = |entry: &&LedgerEntry| {
+            let of_request =
+                |at: &Option<String>| at.as_ref().is_some_and(|at| at.starts_with("/request"));
+            let kind = match of_request(&entry.source) || of_request(&entry.target) {
+                true => DocumentKind::Request,
+                false => DocumentKind::Response,
+            };
+            entry.is_bookkeeping(kind)
+        };
+        let meaning = losses - entries().filter(is_bookkeeping).count();
+        let expected = match losses {
             // Not all clients of Gemini know comments.
             _ if caller == target || caller == Dialect::Gemini => None,
             0 => Some("lossless".to_owned()),
-            losses => Some(format!("lossy;n={losses}")),
+            losses => Some(format!("lossy;n={losses};meaning={meaning}")),
         };
         assert_eq!(told, expected.as_deref(), "{place}");
         let header = reply.header("x-abp-fidelity");

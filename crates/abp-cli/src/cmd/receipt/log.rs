@@ -1,13 +1,15 @@
 //! Receipts in the store, and the signed log over them.
 
 use abp_control::{RunScope, find_run};
+use abp_core::Receipt;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::{KeyRing, SignedCheckpoint, VerifyingKey};
-use abp_store::{StoreCoverage, StoreReader, StoreReport, VerifyOptions};
+use abp_store::{ExportedReceipt, StoreCoverage, StoreReader, StoreReport, VerifyOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::{GlobalArgs, VerifyArgs};
+use crate::cmd::exchanges;
 use crate::cmd::runs::stored;
 use crate::input;
 use crate::output::{BAD, GOOD, Output};
@@ -176,15 +178,35 @@ pub(super) fn export(
     let session = Session::open(global, &[], output)?;
     let exported = block_on(async {
         let store = session.existing_store().await?;
-        let run_id = find_run(store, run, &RunScope::All).await?.run_id;
+        let found = find_run(store, run, &RunScope::All).await;
+        let run_id = match found {
+            Ok(run) => run.run_id,
+            Err(unknown) if run == "last" => return Err(unknown),
+            // What goes through the gateway is in the log by segments; its receipt is made from the record.
+            Err(unknown) => {
+                let receipt = exchanges::find(store, run).await?.ok_or(unknown)?;
+                return Ok(Exported::Exchange {
+                    receipt: Box::new(receipt),
+                });
+            }
+        };
         let exported = store.export(run_id).await.map_err(stored)?;
-        exported.ok_or_else(|| {
+        let exported = exported.ok_or_else(|| {
             let message = format!("run {run_id} has not ended yet");
             AbpError::new(ErrorCode::ValidationFailed, message)
-        })
+        })?;
+        Ok(Exported::Run(Box::new(exported)))
     })?;
     output.json(&exported)?;
     Ok(ExitStatus::Success)
+}
+
+/// A receipt and what proves it, or the receipt of an exchange.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Exported {
+    Run(Box<ExportedReceipt>),
+    Exchange { receipt: Box<Receipt> },
 }
 
 /// Prints the public key, after replacing it where that is asked for.

@@ -274,7 +274,14 @@ impl App {
         let handler = match &route.answer {
             RouteAnswer::Handler(handler) => handler,
             RouteAnswer::Page { media_type, text } => {
-                return Ok(pages::fixed(media_type, text.clone()));
+                return Ok(pages::fixed(media_type, pages::PAGE_POLICY, text.clone()));
+            }
+            RouteAnswer::Files { policy, files } => {
+                let name = params.get("file");
+                let file = files.iter().find(|file| file.name == name);
+                let file = file.ok_or_else(nothing)?;
+                let bytes = Bytes::from_static(file.bytes);
+                return Ok(pages::fixed(file.media_type, policy, bytes));
             }
         };
         let mut admitted = self.admit_to(&asked, route.body)?;

@@ -38,6 +38,22 @@ pub(crate) enum RouteAnswer {
         media_type: &'static str,
         text: Bytes,
     },
+    /// The file that the path's `{file}` names, for everybody.
+    Files {
+        policy: &'static str,
+        files: Vec<StaticFile>,
+    },
+}
+
+/// A file that is part of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaticFile {
+    /// The value of the path's `{file}`; empty where the path has none.
+    pub name: &'static str,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Its content.
+    pub bytes: &'static [u8],
 }
 
 /// The body that a route takes.
@@ -112,6 +128,17 @@ impl ExtraRoute {
             methods: &[Method::GET],
             body: BodyRule::Nothing,
             answer: RouteAnswer::Page { media_type, text },
+        }
+    }
+
+    /// A row that answers everybody with files of the program, under a content security policy of their own.
+    #[must_use]
+    pub fn files(path: &'static str, policy: &'static str, files: Vec<StaticFile>) -> Self {
+        Self {
+            path,
+            methods: &[Method::GET],
+            body: BodyRule::Nothing,
+            answer: RouteAnswer::Files { policy, files },
         }
     }
 

@@ -25,4 +25,5 @@ pub(crate) mod shell;
 pub(crate) mod sidecar;
 pub(crate) mod stage;
 pub(crate) mod translate;
+pub(crate) mod ui;
 pub(crate) mod validate;

@@ -50,6 +50,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Sandbox(args) => return cmd::sandbox::run(&args, global, output),
         Command::Run(args) => cmd::run::run(&args, global, output),
         Command::Serve(args) => cmd::serve::run(&args, global, output),
+        Command::Ui(args) => cmd::ui::run(&args, global, output),
         Command::Keys(args) => cmd::keys::run(&args, global, output),
         Command::Models(_) => cmd::models::run(global, output),
         Command::Mcp(args) => cmd::mcp::run(&args, global, output),

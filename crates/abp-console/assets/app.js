@@ -2,7 +2,7 @@
 // The frame of the console: key, navigation, keyboard, and the page that the address names.
 
 import { html, render, isTyping, route, useEffect, useState, useLoaded } from './ui.js';
-import { getJson, postJson, savedKey, saveKey, watchConnection } from './api.js';
+import { getJson, savedKey, send, saveKey, watchConnection } from './api.js';
 import { NewRunPage, RunsPage } from './runs.js';
 import { RunPage } from './run.js';
 import { ApprovalsPage } from './approvals.js';
@@ -32,8 +32,8 @@ async function takeCredential() {
     return '';
   }
   try {
-    const { key } = await postJson('/v1/codes/redeem', { code: value }, { key: '' });
-    saveKey(key);
+    const response = await send('/v1/codes/redeem', { method: 'POST', headers: { 'x-abp-code': value }, key: '' });
+    saveKey((await response.json()).key);
     return '';
   } catch (error) {
     return `${error instanceof Error ? error.message : error}; run abp ui again, or type the key`;

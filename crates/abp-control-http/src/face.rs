@@ -15,10 +15,14 @@ use uuid::Uuid;
 use crate::api::ConfigView;
 use crate::call::no_run;
 use crate::caller::Caller;
+use crate::codes::OneTimeCodes;
 use crate::table::RouteRow;
 use crate::uploads::Uploads;
 use crate::webhooks::Webhooks;
-use crate::{approvals, blobs, events, info, keys, openapi, receipts, runs, submit, ws};
+use crate::{
+    approvals, blobs, codes, events, info, keys, openapi, receipts, runs, submit, traffic,
+    translate, ws,
+};
 
 /// The control plane behind HTTP.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub(crate) struct Face {
     gateway: Gateway,
     config_view: ConfigView,
     uploads: Uploads,
+    codes: OneTimeCodes,
     /// Turns true when streams have to end.
     closing: watch::Sender<bool>,
 }
@@ -75,6 +80,7 @@ impl ControlFace {
         Self {
             face: Arc::new(Face {
                 uploads,
+                codes: OneTimeCodes::default(),
                 plane: plane.clone(),
                 gateway: gateway.clone(),
                 config_view,
@@ -142,6 +148,9 @@ fn rows() -> Vec<RouteRow> {
         keys::rows(),
         blobs::rows(),
         info::rows(),
+        traffic::rows(),
+        translate::rows(),
+        codes::rows(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -165,6 +174,10 @@ impl Face {
 
     pub(crate) fn uploads(&self) -> &Uploads {
         &self.uploads
+    }
+
+    pub(crate) fn codes(&self) -> &OneTimeCodes {
+        &self.codes
     }
 
     /// Tells when streams have to end.

@@ -23,6 +23,7 @@ use crate::call::{Call, json_reply, media};
 use crate::caller::Caller;
 use crate::keys::wrong_cursor;
 use crate::query::NoQuery;
+use crate::summaries;
 use crate::table::{RequestDoc, RouteRow, schema_of, text_schema};
 
 /// How many runs a page has where nothing is said.
@@ -96,6 +97,7 @@ pub(crate) fn view(run: &RunRecord) -> RunView {
         ended_at: run.ended_at,
         attempt: run.attempt,
         is_cancelling: run.cancel.is_some() && !run.state.is_final(),
+        summary: None,
     }
 }
 
@@ -131,15 +133,16 @@ async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
         .next
         .and(page.runs.last())
         .map(|run| run.run_id.to_string());
-    Ok(RunList {
-        runs: page.runs.iter().map(view).collect(),
-        next,
-    })
+    let mut runs: Vec<RunView> = page.runs.iter().map(view).collect();
+    summaries::add(call.face.store().await?, &mut runs).await?;
+    Ok(RunList { runs, next })
 }
 
 async fn get(call: Call, _: NoQuery) -> Result<RunView, Refusal> {
     let run = call.face.run_of(&call.caller, call.run_id()?).await?;
-    Ok(view(&run))
+    let mut run = view(&run);
+    summaries::add(call.face.store().await?, std::slice::from_mut(&mut run)).await?;
+    Ok(run)
 }
 
 async fn cancel(call: Call, request: CancelRequestBody) -> Result<RunView, Refusal> {

@@ -273,6 +273,16 @@ impl App {
         }
         let handler = match &route.answer {
             RouteAnswer::Handler(handler) => handler,
+            RouteAnswer::Open(handler) => {
+                self.door.check(asked.peer)?;
+                let answered = self.apart(handler(asked.parts.headers)).await;
+                if let Err(refusal) = &answered
+                    && refusal.error.code() == ErrorCode::Unauthenticated
+                {
+                    self.door.count_wrong(asked.peer);
+                }
+                return answered;
+            }
             RouteAnswer::Page { media_type, text } => {
                 return Ok(pages::fixed(media_type, pages::PAGE_POLICY, text.clone()));
             }

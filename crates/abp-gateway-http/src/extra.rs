@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use abp_gateway::{Principal, Refusal};
 use bytes::Bytes;
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, Method};
 
 use crate::body::HttpReply;
 use crate::route::decoded;
@@ -18,6 +18,7 @@ use crate::upload::UploadBody;
 pub type ExtraFuture = Pin<Box<dyn Future<Output = Result<HttpReply, Refusal>> + Send>>;
 
 type Handler = dyn Fn(ExtraCall) -> ExtraFuture + Send + Sync;
+type OpenHandler = dyn Fn(HeaderMap) -> ExtraFuture + Send + Sync;
 
 /// One row: an address, its methods, and what answers there.
 #[derive(Clone)]
@@ -33,6 +34,9 @@ pub struct ExtraRoute {
 pub(crate) enum RouteAnswer {
     /// A function, for callers with a key.
     Handler(Arc<Handler>),
+    /// A function, for everybody. A caller that it does not recognise is slowed down like one with a
+    /// wrong key.
+    Open(Arc<OpenHandler>),
     /// A fixed text, for everybody.
     Page {
         media_type: &'static str,
@@ -116,6 +120,22 @@ impl ExtraRoute {
             methods,
             body,
             answer: RouteAnswer::Handler(Arc::new(handler)),
+        }
+    }
+
+    /// A row that answers callers without a key, by their headers alone. A refusal as unauthenticated counts
+    /// as a wrong key of the caller's address.
+    #[must_use]
+    pub fn open(
+        path: &'static str,
+        methods: &'static [Method],
+        handler: impl Fn(HeaderMap) -> ExtraFuture + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            path,
+            methods,
+            body: BodyRule::Nothing,
+            answer: RouteAnswer::Open(Arc::new(handler)),
         }
     }
 

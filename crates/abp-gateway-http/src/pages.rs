@@ -26,7 +26,8 @@ use crate::extra::ExtraRoute;
 use crate::route::PREFIXES;
 
 /// What a page of ours may load: nothing from elsewhere.
-pub(crate) const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+pub(crate) const PAGE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 pub(crate) fn health() -> Answer {
     body::json_answer(StatusCode::OK, &json!({ "status": "ok" }))
@@ -72,11 +73,7 @@ pub(crate) fn metrics(gateway: &Gateway, headers: &HeaderMap) -> Answer {
 }
 
 /// A fixed text that says nothing of any caller, under a content security policy.
-pub(crate) fn fixed(
-    media_type: &'static str,
-    policy: &'static str,
-    text: Bytes,
-) -> HttpReply {
+pub(crate) fn fixed(media_type: &'static str, policy: &'static str, text: Bytes) -> HttpReply {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));

@@ -46,7 +46,7 @@ pub(crate) fn dispatch(
 }
 
 /// The server that a command is for.
-fn connect(global: &GlobalArgs) -> Result<Remote, AbpError> {
+pub(super) fn connect(global: &GlobalArgs) -> Result<Remote, AbpError> {
     let url = global.remote.clone().unwrap_or_default();
     let key = std::env::var(KEY_VARIABLE).unwrap_or_default();
     if key.is_empty() {

@@ -113,6 +113,7 @@ impl Started<'_> {
         let base = format!("{scheme}://{}", reachable(self.address));
         if output.is_json() {
             return output.json(&json!({
+                "console": format!("{base}/console#key={}", self.key),
                 "listening": base,
                 "key": self.key,
                 "key_file": self.key_file,
@@ -121,6 +122,7 @@ impl Started<'_> {
         }
         let key = self.key;
         let lines = [
+            format!("{STRONG}console{STRONG:#}    {base}/console#key={key}"),
             format!("{STRONG}listening{STRONG:#}  {base}"),
             format!(
                 "{STRONG}key{STRONG:#}        {key}  {DIM}{}{DIM:#}",

@@ -163,7 +163,7 @@ pub struct RunList {
 }
 
 /// A run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
     /// The run.
     pub run_id: Uuid,
@@ -185,6 +185,28 @@ pub struct RunView {
     pub attempt: u32,
     /// Whether it was asked to cancel.
     pub is_cancelling: bool,
+    /// What it used and changed, once it has ended; absent where the answer is about one step of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<RunSummary>,
+}
+
+/// What a run used and changed, as its receipt says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSummary {
+    /// Tokens read.
+    pub input_tokens: Option<u64>,
+    /// Tokens written.
+    pub output_tokens: Option<u64>,
+    /// What it cost, in dollars, where a price is known.
+    pub cost_usd: Option<f64>,
+    /// How many files it changed; absent where it had no workspace.
+    pub files_changed: Option<u64>,
+    /// Lines added.
+    pub insertions: Option<u64>,
+    /// Lines removed.
+    pub deletions: Option<u64>,
+    /// How many actions its policy denied.
+    pub denied: u64,
 }
 
 /// Why a run is cancelled.

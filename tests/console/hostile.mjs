@@ -45,8 +45,8 @@ export const hostile = [
     }
   }],
   ['a link of an agent opens only http and https, and names its host', async (stage) => {
-    const runs = (await stage.api('/v1/runs?backend=hostile')).runs;
-    const page = await stage.page({ at: `#/runs/${runs[0].run_id}` });
+    const runId = await stage.submit('hostile', { wait: 30 });
+    const page = await stage.page({ at: `#/runs/${runId}` });
     const link = page.locator('main a[target="_blank"]').first();
     await link.waitFor();
     expect((await link.getAttribute('href')) === 'https://example.com/a', 'the good one');

@@ -65,7 +65,7 @@ export const pages = [
     await page.getByLabel('reject losses').uncheck();
     await page.getByLabel('dialect').selectOption('claude');
     await until('translated from Claude', async () => (await page.locator('article.out h2').allInnerTexts()).some((title) => title.includes('openai')));
-    await page.getByLabel('document').fill('{"model": ');
+    await page.getByLabel('document', { exact: true }).fill('{"model": ');
     expect(await page.getByRole('button', { name: 'Translate', exact: true }).isDisabled(), 'nothing to send');
   }],
   ['capabilities, MCP and system say what there is', async (stage) => {
@@ -88,7 +88,9 @@ export const pages = [
     const limited = await stage.api('/v1/keys', { name: 'models only', scopes: ['models'] });
     await page.getByLabel('Key').fill(limited.key);
     await until('the page asks', async () => {
-      await page.getByRole('button', { name: 'Continue' }).click().catch(() => {});
+      // The gateway knows a new key within half a second; too many wrong ones in between would slow it down.
+      await page.waitForTimeout(700);
+      await page.getByRole('button', { name: 'Continue' }).click({ timeout: 500 }).catch(() => {});
       return (await text(page)).includes('may not see');
     });
     expect((await text(page)).includes('runs:read'), 'the scope that is missing');

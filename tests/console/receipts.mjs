@@ -62,7 +62,7 @@ function byProgram(stage, folder, list, keyFile) {
   });
   const empty = join(stage.directory, 'empty');
   mkdirSync(empty, { recursive: true, mode: 0o700 });
-  const text = stage.run('--state-dir', empty, '--json', 'receipt', 'verify', ...(keyFile ? ['--key', keyFile] : []), ...names);
+  const text = stage.runIn(empty, '--json', 'receipt', 'verify', ...(keyFile ? ['--key', keyFile] : []), ...names);
   return JSON.parse(text).receipts;
 }
 
@@ -76,7 +76,7 @@ function compare(browser, program) {
     const theirs = members(other.problems, (problem) => problem.problem);
     expect(ours === theirs, `file ${i}: the members ${theirs}, not ${ours}`);
     if (one.verdict === 'wrong') refused += 1;
-    if (ours) named += 1;
+    if (one.verdict === 'wrong' && one.problems.some((problem) => problem.members.length)) named += 1;
   });
   return { refused, named };
 }
@@ -111,6 +111,7 @@ export const receipts = [
     const bundle = Buffer.from(stage.run('receipt', 'export', small[0].runId));
     const edited = Array.from({ length: 300 }, () => changed(bundle, random));
     const second = compare(await inBrowser(page, edited, key), byProgram(stage, folder, edited, keyFile));
+    expect(first.named >= first.refused - 3, `the member named, but only for ${first.named} of ${first.refused}`);
     expect(first.refused >= 299 && second.refused >= 295, `nearly all refused, not ${first.refused} and ${second.refused}`);
     return `${first.refused} of 300 receipts (${first.named} by member) and ${second.refused} of 300 bundles refused; all verdicts agree`;
   }],

@@ -67,8 +67,10 @@ export const runs = [
     await shot(stage, page, 'first-run-3-approval');
     await page.locator('.waiting').getByLabel('reason').fill('looks right');
     await allow.click();
-    await until('the second question', async () => (await page.locator('.waiting').innerText()).includes('notes.md'));
-    await page.locator('.waiting').getByRole('button', { name: 'Allow' }).click();
+    for (const question of ['notes.md', 'cargo test']) {
+      await until(`the question about ${question}`, async () => (await page.locator('.waiting').innerText()).includes(question));
+      await page.locator('.waiting').getByRole('button', { name: 'Allow' }).click();
+    }
     await shows(page, 'Done:');
     await until('the end', async () => (await page.locator('.run-head').innerText()).includes('complete'));
     await page.getByRole('link', { name: 'Changes' }).click();

@@ -14,6 +14,9 @@ export const HOSTILE_TEXTS = [
   '"><svg onload=alert(1)> {{constructor.constructor("alert(1)")()}} ${alert(1)}',
 ];
 
+/** The host refuses names with control characters before any page sees them. */
+const toolName = (text) => text.slice(0, 60).replace(/[^\x20-\x7e]/g, '');
+
 export const CONFIGURATION = (stage) => [
   `[server]\nroots = [${JSON.stringify(stage.project)}]\n`,
   stage.script('writer', [
@@ -40,8 +43,8 @@ export const CONFIGURATION = (stage) => [
       emit({ type: 'command_executed', command: text, exit_code: 1, output_preview: text }),
       emit({ type: 'warning', message: text }),
       emit({ type: 'error', message: text }),
-      emit({ type: 'tool_call', tool_name: text.slice(0, 60), tool_use_id: `t${text.length}`, parent_tool_use_id: null, input: { path: text, html: text } }),
-      emit({ type: 'tool_result', tool_name: text.slice(0, 60), tool_use_id: `t${text.length}`, output: { content: [{ type: 'text', text }, { type: 'image', mimeType: 'image/png', data: 'bm90IGFuIGltYWdl' }, { type: 'image', mimeType: 'image/svg+xml', data: 'PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+' }, { type: 'image', mimeType: 'image/png', data: '"><script>alert(1)</script>' }] }, is_error: true }),
+      emit({ type: 'tool_call', tool_name: toolName(text), tool_use_id: `t${text.length}`, parent_tool_use_id: null, input: { path: text, html: text } }),
+      emit({ type: 'tool_result', tool_name: toolName(text), tool_use_id: `t${text.length}`, output: { content: [{ type: 'text', text }, { type: 'image', mimeType: 'image/png', data: 'bm90IGFuIGltYWdl' }, { type: 'image', mimeType: 'image/svg+xml', data: 'PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+' }, { type: 'image', mimeType: 'image/png', data: '"><script>alert(1)</script>' }] }, is_error: true }),
       emit({ type: 'content_block', block_type: text.slice(0, 40), data: { html: text } }),
       emit({ type: 'plan_updated', entries: [{ content: text, status: text.slice(0, 20) }] }),
       emit({ type: 'session_started', session_id: text }),

@@ -52,21 +52,26 @@ export class Stage {
     return { PATH, HOME: join(this.directory, 'home'), XDG_CACHE_HOME: join(this.directory, 'cache'), XDG_STATE_HOME: join(this.directory, 'home') };
   }
 
-  get flags() {
-    return ['--config', this.config, '--state-dir', join(this.directory, 'state')];
+  get state() {
+    return join(this.directory, 'state');
   }
 
   /** Runs abp; its exit status is not looked at. */
   run(...args) {
+    return this.runIn(this.state, ...args);
+  }
+
+  /** Runs abp with another state directory. */
+  runIn(state, ...args) {
     try {
-      return execFileSync(this.abp, [...this.flags, ...args], { env: this.environment, cwd: this.directory, maxBuffer: 1 << 28, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+      return execFileSync(this.abp, ['--config', this.config, '--state-dir', state, ...args], { env: this.environment, cwd: this.directory, maxBuffer: 1 << 28, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
     } catch (error) {
       return error.stdout;
     }
   }
 
   async startServer(port = 0) {
-    const child = spawn(this.abp, [...this.flags, '--json', 'serve', '--listen', `127.0.0.1:${port}`], { env: this.environment, cwd: this.directory, stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(this.abp, ['--config', this.config, '--state-dir', this.state, '--json', 'serve', '--listen', `127.0.0.1:${port}`], { env: this.environment, cwd: this.directory, stdio: ['ignore', 'pipe', 'inherit'] });
     this.server = child;
     const text = await new Promise((resolve, reject) => {
       let said = '';

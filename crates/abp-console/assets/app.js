@@ -86,7 +86,7 @@ function App({ problem }) {
   return html`
     <a class="skip" href="#main" onClick=${(/** @type {any} */ event) => { event.preventDefault(); document.getElementById('main')?.focus(); }}>to the content</a>
     <header class="top">
-      <a class="brand" href="#/runs"><img src="/console/icon.svg" alt="" width="18" height="18" /> <span>Agent Backplane</span></a>
+      <a class="brand" href="#/runs" aria-label="Agent Backplane"><img src="/console/icon.svg" alt="" width="18" height="18" /> <span>Agent Backplane</span></a>
       ${!isKeyPage && html`<nav aria-label="pages">${PAGES.map(([name, title]) => html`<a href=${`#/${name}`} aria-current=${isAt(place.page, name) ? 'page' : undefined}>${title}${name === 'approvals' ? html`<${OpenCount} />` : ''}</a>`)}</nav>`}
       <span class="grow"></span>
       ${!isKeyPage && html`<button class="link" title="keyboard (?)" aria-label="keyboard" onClick=${() => setHelp(!isHelp)}>?</button> <a class="link" href="#/key">key</a>`}

@@ -11,7 +11,7 @@ import { Markdown, isMarkdown } from './markdown.js';
 /**
  * @typedef {{
  *   key: number, kind: string, seq: number|null, at: string, event: any, text?: string, pieces?: string[],
- *   result?: any, isOpen?: boolean, count?: number, version: number, answer?: any,
+ *   result?: any, isWhole?: boolean, version: number, answer?: any,
  * }} Item
  */
 
@@ -52,7 +52,7 @@ export class TimelineModel {
       case 'assistant_delta':
       case 'thinking_delta': {
         const kind = event.type === 'assistant_delta' ? 'text' : 'thinking';
-        if (last?.kind === kind && last.pieces) {
+        if (last?.kind === kind && last.pieces && !last.isWhole) {
           last.pieces.push(String(event.text ?? ''));
           last.text = undefined;
           last.version += 1;
@@ -64,8 +64,13 @@ export class TimelineModel {
       }
       case 'assistant_message': {
         // The whole message repeats the deltas before it.
-        if (last?.kind === 'text' && last.pieces && textOf(last) === event.text) return;
-        this.#push('text', seq, event).text = String(event.text ?? '');
+        if (last?.kind === 'text' && last.pieces && textOf(last) === event.text) {
+          last.isWhole = true;
+          return;
+        }
+        const item = this.#push('text', seq, event);
+        item.text = String(event.text ?? '');
+        item.isWhole = true;
         return;
       }
       case 'tool_call': {
@@ -242,12 +247,12 @@ export function VirtualList({ items, version, row, follow }) {
   useEffect(() => () => observer.current?.disconnect(), []);
 
   const shown = items.slice(view.from, Math.min(view.to, items.length));
-  return html`<ol class="virtual" ref=${box} style=${{ height: `${heights.current.total}px` }}>
-    <div class="virtual-window" style=${{ transform: `translateY(${view.offset}px)` }}>
+  return html`<div class="virtual" ref=${box} style=${{ height: `${heights.current.total}px` }}>
+    <ol class="virtual-window" aria-label="timeline" style=${{ transform: `translateY(${view.offset}px)` }}>
       ${shown.map((item, i) => html`<${Row} key=${item.key} index=${view.from + i} observer=${observer.current}
         item=${item} itemVersion=${item.version} row=${row} />`)}
-    </div>
-  </ol>`;
+    </ol>
+  </div>`;
 }
 
 /** @param {{index: number, observer: ResizeObserver, item: Item, itemVersion: number, row: (item: Item) => any}} props */

@@ -65,6 +65,8 @@ class StrictReader {
     this.text = text;
     this.at = 0;
     this.nodes = 0;
+    /** The member of the root that is being read: where a document breaks off, it is the one that was changed. */
+    this.member = '';
   }
 
   /** @returns {Json} */
@@ -78,7 +80,8 @@ class StrictReader {
   /** @param {string} problem */
   wrong(problem) {
     const before = this.text.slice(0, this.at).split('\n');
-    return malformed(`not valid JSON at line ${before.length}, column ${(before.at(-1) ?? '').length + 1}: ${problem}`);
+    const message = `not valid JSON at line ${before.length}, column ${(before.at(-1) ?? '').length + 1}: ${problem}`;
+    return new VerifyError('CONTRACT_SCHEMA_VIOLATION', message, this.member ? [this.member] : []);
   }
 
   space() {
@@ -146,7 +149,8 @@ class StrictReader {
       if (this.text[this.at] !== '"') throw this.wrong('expected a key');
       this.nodes += 1;
       const key = this.string();
-      if (members.has(key)) throw malformed(`duplicate key at /${key}`);
+      if (members.has(key)) throw new VerifyError('CONTRACT_SCHEMA_VIOLATION', `duplicate key at /${key}`, depth === 1 ? [key] : this.member ? [this.member] : []);
+      if (depth === 1) this.member = key;
       this.space();
       if (this.text[this.at++] !== ':') throw this.wrong('expected a colon');
       members.set(key, this.value(depth));
@@ -206,9 +210,32 @@ function readStrictly(bytes, limit) {
   try {
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw malformed('not valid UTF-8');
+    const reader = new StrictReader(textBeforeProblem(bytes));
+    try {
+      reader.document();
+    } catch {
+      // It ends where the problem is; the reader knows in which member.
+    }
+    throw new VerifyError('CONTRACT_SCHEMA_VIOLATION', 'not valid UTF-8', reader.member ? [reader.member] : []);
   }
   return new StrictReader(text).document();
+}
+
+/** The text before the first byte that is no UTF-8. @param {Uint8Array} bytes */
+function textBeforeProblem(bytes) {
+  let good = 0;
+  let bad = bytes.length;
+  const read = (/** @type {number} */ length) => new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes.subarray(0, length), { stream: true });
+  while (good + 1 < bad) {
+    const middle = (good + bad) >> 1;
+    try {
+      read(middle);
+      good = middle;
+    } catch {
+      bad = middle;
+    }
+  }
+  return read(good);
 }
 
 /** A plain value, for showing. @param {Json} json @returns {any} */

@@ -13,6 +13,7 @@ mod sandbox;
 mod serve;
 mod sidecar;
 mod translate;
+mod ui;
 mod upstreams;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRu
 pub(crate) use serve::{ServeArgs, listen_address};
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
+pub(crate) use ui::UiArgs;
 pub(crate) use upstreams::{AddUpstreamArgs, UpstreamsArgs, UpstreamsCommand};
 
 /// Agent Backplane: any client drives any agent or model, and you see exactly what was kept,
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Serve the vendors' own endpoints in front of any upstream.
     Serve(ServeArgs),
+    /// Open the console of a server that runs, in a browser.
+    Ui(UiArgs),
     /// Start an agent that asks its models through the gateway.
     Launch(Box<LaunchArgs>),
     /// Make, list and revoke the keys of the gateway's callers.
@@ -504,6 +508,9 @@ abp receipt verify --log --checkpoint kept-elsewhere.txt"
     /// Print the newest signed checkpoint of the log, to be kept elsewhere.
     #[command(after_help = "Example:\n  abp receipt checkpoint > kept-elsewhere.txt")]
     Checkpoint,
+    /// Print a page that verifies receipts in a browser, without a server.
+    #[command(after_help = "Example:\n  abp receipt verifier > verify.html")]
+    Verifier,
 }
 
 #[derive(Debug, Args)]

@@ -30,5 +30,6 @@ pub(crate) mod shell;
 pub(crate) mod sidecar;
 pub(crate) mod stage;
 pub(crate) mod translate;
+pub(crate) mod ui;
 pub(crate) mod upstreams;
 pub(crate) mod validate;

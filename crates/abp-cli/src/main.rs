@@ -52,6 +52,7 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Serve(args) => cmd::serve::run(&args, global, output),
         Command::Upstreams(args) => cmd::upstreams::run(&args, global, output),
         Command::Exchanges(args) => cmd::exchanges::run(&args, global, output),
+        Command::Ui(args) => cmd::ui::run(&args, global, output),
         Command::Keys(args) => cmd::keys::run(&args, global, output),
         Command::Models(_) => cmd::models::run(global, output),
         Command::Mcp(args) => cmd::mcp::run(&args, global, output),

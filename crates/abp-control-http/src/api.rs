@@ -5,22 +5,25 @@
 //! do not know.
 
 mod approvals;
+mod codes;
 mod events;
 mod info;
 mod keys;
 mod log;
 mod runs;
+mod traffic;
+mod translate;
 mod workspaces;
 
 pub use approvals::{AnswerRequest, ApprovalPage, ApprovalView, ApprovalsQuery};
+pub use codes::{OneTimeCode, RedeemedKey};
 pub use events::{ClientView, EventItem, EventPage, EventsQuery, SocketCommand, SocketMessage};
 pub use info::{
     BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, ValidateRequest,
     ValidationFinding, ValidationReport,
 };
 pub use keys::{
-    CreateKeyRequest, CreatedKey, ExchangePage, ExchangeView, KeyPage, KeyView, PageQuery,
-    RevokedKey, UsageReport, UsageView,
+    CreateKeyRequest, CreatedKey, KeyPage, KeyView, RevokedKey, UsageReport, UsageView,
 };
 pub use log::{
     CheckpointView, ConsistencyProof, ConsistencyQuery, InclusionProof, ProofQuery, ReceiptItem,
@@ -30,6 +33,13 @@ pub use runs::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DeletedRun,
     DiscardReport, RunList, RunStateView, RunView, RunsQuery, SessionPage, SessionView,
     SessionsQuery, SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun,
-    WorkspaceSource, run_view, session_view,
+    RunSummary, WorkspaceSource, run_view, session_view,
+};
+pub use traffic::{
+    ExchangePage, ExchangeView, ExchangesQuery, FieldLoss, LossReport, LossesQuery, SeriesBy,
+    SeriesQuery, UpstreamPage, UpstreamView, UsagePoint, UsageSeries, UsageSeriesReport,
+};
+pub use translate::{
+    DocumentKind, TranslateAllRequest, TranslationFailure, TranslationReport, TranslationResult,
 };
 pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};

@@ -14,10 +14,14 @@ use uuid::Uuid;
 use crate::api::ConfigView;
 use crate::call::no_run;
 use crate::caller::Caller;
+use crate::codes::OneTimeCodes;
 use crate::table::RouteRow;
 use crate::uploads::Uploads;
 use crate::webhooks::Webhooks;
-use crate::{approvals, blobs, events, info, keys, openapi, receipts, runs, submit, ws};
+use crate::{
+    approvals, blobs, codes, events, info, keys, openapi, receipts, runs, submit, traffic,
+    translate, ws,
+};
 
 /// The control plane behind HTTP.
 #[derive(Debug)]
@@ -31,6 +35,7 @@ pub(crate) struct Face {
     gateway: Gateway,
     config_view: ConfigView,
     uploads: Uploads,
+    codes: OneTimeCodes,
     /// Turns true when streams have to end.
     closing: watch::Sender<bool>,
 }
@@ -74,6 +79,7 @@ impl ControlFace {
         Self {
             face: Arc::new(Face {
                 uploads,
+                codes: OneTimeCodes::default(),
                 plane: plane.clone(),
                 gateway: gateway.clone(),
                 config_view,
@@ -133,6 +139,9 @@ fn rows() -> Vec<RouteRow> {
         keys::rows(),
         blobs::rows(),
         info::rows(),
+        traffic::rows(),
+        translate::rows(),
+        codes::rows(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -156,6 +165,10 @@ impl Face {
 
     pub(crate) fn uploads(&self) -> &Uploads {
         &self.uploads
+    }
+
+    pub(crate) fn codes(&self) -> &OneTimeCodes {
+        &self.codes
     }
 
     /// Tells when streams have to end.

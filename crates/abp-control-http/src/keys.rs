@@ -1,4 +1,4 @@
-//! Keys, usage and exchanges.
+//! Keys, and what they used.
 
 use std::time::Duration;
 
@@ -7,25 +7,20 @@ use abp_core::MicroUsd;
 use abp_error::ErrorCode;
 use abp_gateway::{Refusal, current_time, key_hash};
 use abp_glob::GlobList;
-use abp_store::{ApiKeyRecord, BudgetState, ExchangeRecord, KeyScope, NewApiKey};
+use abp_store::{ApiKeyRecord, BudgetState, KeyScope, NewApiKey};
 use http::StatusCode;
 use secrecy::ExposeSecret as _;
 use uuid::Uuid;
 
 use crate::api::{
-    CreateKeyRequest, CreatedKey, ExchangePage, ExchangeView, KeyPage, KeyView, PageQuery,
-    RevokedKey, UsageReport, UsageView,
+    CreateKeyRequest, CreatedKey, KeyPage, KeyView, RevokedKey, UsageReport, UsageView,
 };
 use crate::call::{Call, json_reply};
 use crate::query::NoQuery;
 use crate::table::{RequestDoc, RouteRow, schema_of};
 
-/// How many exchanges a page has where nothing is said.
-const PAGE: u32 = 100;
 /// The most that a key may spend, in dollars.
 const MAX_BUDGET_USD: f64 = 1_000_000_000.0;
-/// How many exchanges are looked at for one page of a principal that sees few of them.
-const MAX_SEARCHED: u32 = 10_000;
 
 pub(crate) fn rows() -> Vec<RouteRow> {
     let admin = KeyScope::Admin;
@@ -60,13 +55,6 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "get_usage",
             "Reports what keys spent.",
             usage,
-        ),
-        RouteRow::get(
-            "/exchanges",
-            KeyScope::Models,
-            "list_exchanges",
-            "Lists requests through the gateway, newest first.",
-            exchanges,
         ),
     ]
 }
@@ -212,73 +200,8 @@ fn usage_view(key: String, account: &BudgetState) -> UsageView {
     }
 }
 
-async fn exchanges(call: Call, query: PageQuery) -> Result<ExchangePage, Refusal> {
-    let store = call.face.store().await?;
-    let limit = query.limit.unwrap_or(PAGE) as usize;
-    let mut before = query.cursor.as_deref().map(cursor).transpose()?;
-    // A cursor is an exchange that the caller saw: any other id says nothing about what exists.
-    if let Some(id) = before {
-        let found = store.exchange(id).await?;
-        let is_own = found.is_some_and(|found| call.caller.owns(&found.record.principal));
-        if !is_own {
-            return Err(wrong_cursor());
-        }
-    }
-    let mut views = Vec::new();
-    let mut searched = 0;
-    while views.len() < limit && searched < MAX_SEARCHED {
-        let page = store.exchanges(before, PAGE).await?;
-        if page.is_empty() {
-            return Ok(ExchangePage {
-                exchanges: views,
-                next: None,
-            });
-        }
-        searched += PAGE;
-        for record in page {
-            if views.len() == limit {
-                break;
-            }
-            before = Some(record.run_id);
-            if call.caller.owns(&record.principal) {
-                views.push(exchange_view(record));
-            }
-        }
-    }
-    let next = views.last().map(|view: &ExchangeView| view.id.to_string());
-    Ok(ExchangePage {
-        exchanges: views,
-        next,
-    })
-}
-
-fn cursor(text: &str) -> Result<Uuid, Refusal> {
-    text.parse().map_err(|_| wrong_cursor())
-}
-
 /// The refusal of a cursor that no page of the caller ended with.
 pub(crate) fn wrong_cursor() -> Refusal {
     let message = "the cursor is not one that a page of this list ended with";
     Refusal::new(ErrorCode::ValidationFailed, message).at("cursor")
-}
-
-fn exchange_view(record: ExchangeRecord) -> ExchangeView {
-    ExchangeView {
-        id: record.run_id,
-        principal: record.principal,
-        started_at: record.started_at,
-        duration_us: record.duration_us,
-        dialect: record.caller_dialect,
-        upstream: record.upstream,
-        model: record.model_asked,
-        status: record.status,
-        outcome: outcome_name(record.outcome),
-        error_code: record.error_code,
-        cost_usd: record.cost.map(MicroUsd::dollars),
-    }
-}
-
-fn outcome_name(outcome: abp_core::Outcome) -> String {
-    let value = serde_json::to_value(outcome).unwrap_or_default();
-    value.as_str().unwrap_or_default().to_owned()
 }

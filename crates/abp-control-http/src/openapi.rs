@@ -102,11 +102,14 @@ fn operation(row: &RouteRow, error: &Value, generator: &mut SchemaGenerator) -> 
     let mut set = |name: &str, value: Value| drop(operation.insert(name.to_owned(), value));
     set("operationId", json!(row.id));
     set("summary", json!(row.summary));
-    set(
-        "description",
-        json!(format!("Needs the scope `{}`.", row.scope)),
-    );
-    set("x-abp-scope", json!(row.scope.as_str()));
+    if row.is_open() {
+        set("description", json!("Needs no key."));
+        set("security", json!([]));
+    } else {
+        let description = format!("Needs the scope `{}`.", row.scope);
+        set("description", json!(description));
+        set("x-abp-scope", json!(row.scope.as_str()));
+    }
     let mut parameters = path_parameters(row.path);
     if let Some(query) = row.query {
         parameters.extend(query_parameters(query));

@@ -22,6 +22,7 @@ use crate::call::{Call, json_reply, media};
 use crate::caller::Caller;
 use crate::keys::wrong_cursor;
 use crate::query::NoQuery;
+use crate::summaries;
 use crate::table::{RequestDoc, RouteRow, schema_of, text_schema};
 
 /// How many runs a page has where nothing is said.
@@ -116,10 +117,9 @@ async fn list(call: Call, query: RunsQuery) -> Result<RunList, Refusal> {
     let page = call.face.plane().runs(caller.principal(), &filter, limit);
     let page = page.await?;
     let next = page.next_run().map(|run_id| run_id.to_string());
-    Ok(RunList {
-        runs: page.runs.iter().map(run_view).collect(),
-        next,
-    })
+    let mut runs: Vec<RunView> = page.runs.iter().map(run_view).collect();
+    summaries::add(call.face.store().await?, &mut runs).await?;
+    Ok(RunList { runs, next })
 }
 
 /// The place of a cursor: the last run of a page. One that the caller cannot see is none of its cursors.
@@ -149,7 +149,9 @@ async fn sessions(call: Call, query: SessionsQuery) -> Result<SessionPage, Refus
 
 async fn get(call: Call, _: NoQuery) -> Result<RunView, Refusal> {
     let run = call.face.run_of(&call.caller, call.run_id()?).await?;
-    Ok(run_view(&run))
+    let mut run = run_view(&run);
+    summaries::add(call.face.store().await?, std::slice::from_mut(&mut run)).await?;
+    Ok(run)
 }
 
 async fn delete(call: Call, _: NoQuery) -> Result<DeletedRun, Refusal> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use abp_gateway::Refusal;
 use abp_gateway_http::{BodyRule, ExtraCall, ExtraRoute, HttpReply};
 use abp_store::KeyScope;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,8 +23,16 @@ use crate::query::NoQuery;
 /// Makes the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-type HandlerFuture = Pin<Box<dyn Future<Output = Result<HttpReply, Refusal>> + Send>>;
-type Handler = Arc<dyn Fn(Call) -> HandlerFuture + Send + Sync>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<HttpReply, Refusal>> + Send>>;
+type KeyedHandler = Arc<dyn Fn(Call) -> HandlerFuture + Send + Sync>;
+
+/// Answers a request.
+enum Handler {
+    /// For callers with a key.
+    Keyed(KeyedHandler),
+    /// For everybody: the headers are all it gets.
+    Open(fn(Arc<Face>, HeaderMap) -> HandlerFuture),
+}
 
 /// One address of the control plane.
 pub(crate) struct RouteRow {
@@ -78,7 +86,7 @@ impl RouteRow {
         scope: KeyScope,
         id: &'static str,
         summary: &'static str,
-        handler: Handler,
+        handler: KeyedHandler,
     ) -> Self {
         Self {
             method,
@@ -90,7 +98,7 @@ impl RouteRow {
             headers: Vec::new(),
             request: RequestDoc::Nothing,
             answers: Vec::new(),
-            handler,
+            handler: Handler::Keyed(handler),
         }
     }
 
@@ -107,7 +115,7 @@ impl RouteRow {
         R: Serialize + JsonSchema,
         F: Future<Output = Result<R, Refusal>> + Send + 'static,
     {
-        let answered: Handler = Arc::new(move |call: Call| {
+        let answered: KeyedHandler = Arc::new(move |call: Call| {
             let query = call.query::<Q>();
             Box::pin(async move { json_reply(StatusCode::OK, &handler(call, query?).await?) })
         });
@@ -129,7 +137,7 @@ impl RouteRow {
         R: Serialize + JsonSchema,
         F: Future<Output = Result<R, Refusal>> + Send + 'static,
     {
-        let answered: Handler = Arc::new(move |call: Call| {
+        let answered: KeyedHandler = Arc::new(move |call: Call| {
             let body = call.query::<NoQuery>().and_then(|_| call.body::<B>());
             Box::pin(async move { json_reply(StatusCode::OK, &handler(call, body?).await?) })
         });
@@ -167,8 +175,19 @@ impl RouteRow {
     where
         F: Future<Output = Result<HttpReply, Refusal>> + Send + 'static,
     {
-        let answered: Handler = Arc::new(move |call: Call| Box::pin(handler(call)));
+        let answered: KeyedHandler = Arc::new(move |call: Call| Box::pin(handler(call)));
         Self::new(method, path, scope, id, summary, answered)
+    }
+
+    /// Lets callers without a key ask. The handler has to find another reason to trust them.
+    pub(crate) fn open(mut self, handler: fn(Arc<Face>, HeaderMap) -> HandlerFuture) -> Self {
+        self.handler = Handler::Open(handler);
+        self
+    }
+
+    /// Whether callers without a key may ask.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.handler, Handler::Open(_))
     }
 
     pub(crate) fn takes_query<Q: JsonSchema>(mut self) -> Self {
@@ -234,6 +253,15 @@ impl RouteRow {
         };
         let face = Arc::clone(face);
         let Self { scope, handler, .. } = self;
+        let handler = match handler {
+            Handler::Keyed(handler) => handler,
+            Handler::Open(handler) => {
+                let methods = methods(&self.method);
+                return ExtraRoute::open(self.path, methods, move |headers| {
+                    handler(Arc::clone(&face), headers)
+                });
+            }
+        };
         ExtraRoute::new(
             self.path,
             methods(&self.method),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use abp_config::Loaded;
+use abp_console::ConsoleFile;
 use abp_control::ControlPlane;
 use abp_control_http::ControlFace;
 use abp_error::AbpError;
 use abp_gateway::Gateway;
-use abp_gateway_http::{BodyRule, ExtraRoute, HttpReply};
+use abp_gateway_http::{BodyRule, ExtraRoute, HttpReply, StaticFile};
 use abp_mcp::MESSAGE_LIMITS;
 use http::Method;
 
@@ -52,6 +53,7 @@ impl Daemon {
             self.mcp("/mcp/gateway", McpPlace::Gateway),
         ];
         routes.extend(self.control.routes());
+        routes.extend(console());
         routes
     }
 
@@ -92,4 +94,22 @@ impl Daemon {
             })
         })
     }
+}
+
+/// The console's page and files. They say nothing of any caller: the pages ask for a key.
+fn console() -> [ExtraRoute; 2] {
+    let file = |file: &ConsoleFile| StaticFile {
+        name: file.name,
+        media_type: file.media_type,
+        bytes: file.bytes,
+    };
+    let files = abp_console::FILES.iter().map(file).collect();
+    [
+        ExtraRoute::files(
+            "/console",
+            abp_console::POLICY,
+            vec![file(&abp_console::INDEX)],
+        ),
+        ExtraRoute::files("/console/{file}", abp_console::POLICY, files),
+    ]
 }

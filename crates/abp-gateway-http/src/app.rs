@@ -279,8 +279,25 @@ impl App {
         }
         let handler = match &route.answer {
             RouteAnswer::Handler(handler) => handler,
+            RouteAnswer::Open(handler) => {
+                self.door.check(asked.peer)?;
+                let answered = self.apart(handler(asked.parts.headers)).await;
+                if let Err(refusal) = &answered
+                    && refusal.error.code() == ErrorCode::Unauthenticated
+                {
+                    self.door.count_wrong(asked.peer);
+                }
+                return answered;
+            }
             RouteAnswer::Page { media_type, text } => {
-                return Ok(pages::fixed(media_type, text.clone()));
+                return Ok(pages::fixed(media_type, pages::PAGE_POLICY, text.clone()));
+            }
+            RouteAnswer::Files { policy, files } => {
+                let name = params.get("file");
+                let file = files.iter().find(|file| file.name == name);
+                let file = file.ok_or_else(nothing)?;
+                let bytes = Bytes::from_static(file.bytes);
+                return Ok(pages::fixed(file.media_type, policy, bytes));
             }
         };
         let mut admitted = self.admit_to(&asked, route.body).await?;

@@ -56,13 +56,23 @@ impl Doorkeeper {
             Ok(principal) => return Ok(principal),
             Err(wrong) => wrong,
         };
-        let now = Instant::now();
-        if let Some(wait) = self.must_wait(peer, now) {
-            let message = "too many wrong keys came from this address";
-            return Err(Refusal::new(ErrorCode::RateLimitExceeded, message).retry_after(wait));
-        }
-        self.wrong(peer, now);
+        self.check(peer)?;
+        self.count_wrong(peer);
         Err(wrong)
+    }
+
+    /// Refuses a peer that sent too many wrong keys.
+    pub(crate) fn check(&self, peer: IpAddr) -> Result<(), Refusal> {
+        let Some(wait) = self.must_wait(peer, Instant::now()) else {
+            return Ok(());
+        };
+        let message = "too many wrong keys came from this address";
+        Err(Refusal::new(ErrorCode::RateLimitExceeded, message).retry_after(wait))
+    }
+
+    /// Remembers that a peer sent a wrong key.
+    pub(crate) fn count_wrong(&self, peer: IpAddr) {
+        self.wrong(peer, Instant::now());
     }
 
     fn must_wait(&self, peer: IpAddr, now: Instant) -> Option<Duration> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use abp_gateway::{Principal, Refusal};
 use bytes::Bytes;
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, Method};
 
 use crate::body::HttpReply;
 use crate::route::decoded;
@@ -18,6 +18,7 @@ use crate::upload::UploadBody;
 pub type ExtraFuture = Pin<Box<dyn Future<Output = Result<HttpReply, Refusal>> + Send>>;
 
 type Handler = dyn Fn(ExtraCall) -> ExtraFuture + Send + Sync;
+type OpenHandler = dyn Fn(HeaderMap) -> ExtraFuture + Send + Sync;
 
 /// One row: an address, its methods, and what answers there.
 #[derive(Clone)]
@@ -33,11 +34,30 @@ pub struct ExtraRoute {
 pub(crate) enum RouteAnswer {
     /// A function, for callers with a key.
     Handler(Arc<Handler>),
+    /// A function, for everybody. A caller that it does not recognise is slowed down like one with a
+    /// wrong key.
+    Open(Arc<OpenHandler>),
     /// A fixed text, for everybody.
     Page {
         media_type: &'static str,
         text: Bytes,
     },
+    /// The file that the path's `{file}` names, for everybody.
+    Files {
+        policy: &'static str,
+        files: Vec<StaticFile>,
+    },
+}
+
+/// A file that is part of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaticFile {
+    /// The value of the path's `{file}`; empty where the path has none.
+    pub name: &'static str,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Its content.
+    pub bytes: &'static [u8],
 }
 
 /// The body that a route takes.
@@ -103,6 +123,22 @@ impl ExtraRoute {
         }
     }
 
+    /// A row that answers callers without a key, by their headers alone. A refusal as unauthenticated counts
+    /// as a wrong key of the caller's address.
+    #[must_use]
+    pub fn open(
+        path: &'static str,
+        methods: &'static [Method],
+        handler: impl Fn(HeaderMap) -> ExtraFuture + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            path,
+            methods,
+            body: BodyRule::Nothing,
+            answer: RouteAnswer::Open(Arc::new(handler)),
+        }
+    }
+
     /// A row that answers everybody with a fixed text.
     #[must_use]
     pub fn page(path: &'static str, media_type: &'static str, text: String) -> Self {
@@ -112,6 +148,17 @@ impl ExtraRoute {
             methods: &[Method::GET],
             body: BodyRule::Nothing,
             answer: RouteAnswer::Page { media_type, text },
+        }
+    }
+
+    /// A row that answers everybody with files of the program, under a content security policy of their own.
+    #[must_use]
+    pub fn files(path: &'static str, policy: &'static str, files: Vec<StaticFile>) -> Self {
+        Self {
+            path,
+            methods: &[Method::GET],
+            body: BodyRule::Nothing,
+            answer: RouteAnswer::Files { policy, files },
         }
     }
 

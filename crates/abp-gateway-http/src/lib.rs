@@ -27,7 +27,7 @@ mod upload;
 mod wire;
 
 pub use body::{HttpReply, json_answer};
-pub use extra::{BodyRule, ExtraCall, ExtraFuture, ExtraRoute, PathParams};
+pub use extra::{BodyRule, ExtraCall, ExtraFuture, ExtraRoute, PathParams, StaticFile};
 pub use harden::harden;
 pub use options::ServerOptions;
 pub use serve::Server;

@@ -11,7 +11,10 @@ use abp_translate::{
     translate_stream,
 };
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,7 +26,8 @@ use crate::extra::ExtraRoute;
 use crate::route::PREFIXES;
 
 /// What a page of ours may load: nothing from elsewhere.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+pub(crate) const PAGE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 pub(crate) fn health() -> Answer {
     body::json_answer(StatusCode::OK, &json!({ "status": "ok" }))
@@ -68,16 +72,15 @@ pub(crate) fn metrics(gateway: &Gateway, headers: &HeaderMap) -> Answer {
     body::text(exporter.content_type(), exporter.export(&gateway.metrics()))
 }
 
-/// A fixed text that says nothing of any caller. Pages may run the scripts and styles in them, and ask this
-/// server only.
-pub(crate) fn fixed(media_type: &'static str, text: Bytes) -> HttpReply {
+/// A fixed text that says nothing of any caller, under a content security policy.
+pub(crate) fn fixed(media_type: &'static str, policy: &'static str, text: Bytes) -> HttpReply {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(
-        CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(PAGE_POLICY),
-    );
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // A newer program has newer files under the same names.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     HttpReply::whole(StatusCode::OK, headers, text)
 }
 

@@ -38,6 +38,7 @@ mod unfinished;
 mod watch;
 mod whole;
 
+pub use abp_backend_core::CircuitState;
 pub use abp_core::CONTRACT_VERSION;
 pub use abp_store::{KeyScope, StoreState};
 pub use admission::{Admission, RequestPlace};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use abp_control_http::api::{
     AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, DeletedRun,
-    DiscardReport, RunList, RunView, SessionPage, SubmitRequest, SubmittedRun,
+    DiscardReport, OneTimeCode, RunList, RunView, SessionPage, SubmitRequest, SubmittedRun,
 };
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorBody, ErrorCode};
@@ -132,6 +132,14 @@ impl Remote {
         let body = to_json(request)?;
         let answer = self.send(Method::POST, path, headers, body).await?;
         read_json(answer).await
+    }
+
+    /// Makes a code that stands for the key, once and for a minute.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn one_time_code(&self) -> Result<OneTimeCode, AbpError> {
+        self.post("/codes", &serde_json::json!({})).await
     }
 
     /// The newest runs that the key may see.

@@ -29,6 +29,10 @@ pub(crate) fn run(
         ReceiptCommand::Export { run } => log::export(run, global, output),
         ReceiptCommand::Key { rotate } => log::key(*rotate, global, output),
         ReceiptCommand::Diff { old, new } => diff(old, new, output),
+        ReceiptCommand::Verifier => {
+            output.write(&abp_console::verifier_page());
+            Ok(ExitStatus::Success)
+        }
     }
 }
 

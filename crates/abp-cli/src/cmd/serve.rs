@@ -123,6 +123,7 @@ impl Started<'_> {
         let base = format!("{scheme}://{}", reachable(self.address));
         if output.is_json() {
             return output.json(&json!({
+                "console": format!("{base}/console#key={}", self.key),
                 "listening": base,
                 "key": self.key,
                 "key_file": self.key_file,
@@ -135,6 +136,7 @@ impl Started<'_> {
             false => "$(abp keys show operator)".to_owned(),
         };
         let lines = [
+            format!("{STRONG}console{STRONG:#}    {base}/console#key={key}"),
             format!("{STRONG}listening{STRONG:#}  {base}"),
             format!("{STRONG}upstreams{STRONG:#}  {}", self.upstreams.join(", ")),
             String::new(),

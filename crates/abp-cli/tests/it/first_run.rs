@@ -292,6 +292,7 @@ fn every_example_of_every_help_runs() {
         "receipt export",
         "receipt key",
         "receipt checkpoint",
+        "receipt verifier",
         "config check",
         "config show",
         "init",

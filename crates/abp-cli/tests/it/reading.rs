@@ -21,6 +21,8 @@ fn reading_commands_create_nothing() {
         &["inspect", "x.json"],
         &["inspect", "last"],
         &["receipt", "verify", "x.json"],
+        &["receipt", "verifier"],
+        &["ui", "--print"],
         &["receipt", "diff", "x.json", "x.json"],
         &["validate", "x.json"],
         &["translate", "--from", "openai", "--to", "claude", "x.json"],

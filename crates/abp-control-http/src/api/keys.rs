@@ -3,20 +3,6 @@
 use abp_core::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
-/// A page of something.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PageQuery {
-    /// How many.
-    #[serde(default)]
-    #[schemars(range(min = 1, max = 1000))]
-    pub limit: Option<u32>,
-    /// The `next` of the page before.
-    #[serde(default)]
-    pub cursor: Option<String>,
-}
 
 /// The keys.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -116,41 +102,4 @@ pub struct UsageView {
     pub spent_tokens: u64,
     /// The tokens it may use.
     pub token_budget: Option<u64>,
-}
-
-/// A page of exchanges.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct ExchangePage {
-    /// The exchanges, newest first.
-    pub exchanges: Vec<ExchangeView>,
-    /// The cursor of the next page; absent on the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// One request through the gateway.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct ExchangeView {
-    /// Its id; its receipt is at `/receipts/{id}`.
-    pub id: Uuid,
-    /// The key that made it.
-    pub principal: String,
-    /// When the request came.
-    pub started_at: Timestamp,
-    /// How long it took, in microseconds.
-    pub duration_us: u64,
-    /// The dialect of the caller.
-    pub dialect: String,
-    /// The upstream that answered.
-    pub upstream: String,
-    /// The model the caller named.
-    pub model: String,
-    /// The HTTP status of the answer; 0 where there was none.
-    pub status: u16,
-    /// How it ended.
-    pub outcome: String,
-    /// Why it failed.
-    pub error_code: Option<String>,
-    /// What it cost, in dollars.
-    pub cost_usd: Option<f64>,
 }

@@ -169,7 +169,7 @@ pub struct RunList {
 }
 
 /// A run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
     /// The run.
     pub run_id: Uuid,
@@ -194,6 +194,9 @@ pub struct RunView {
     /// Whether it was deleted: only its receipt and its entries of the log are there.
     #[serde(default)]
     pub is_deleted: bool,
+    /// What it used and changed, once it has ended; absent where the answer is about one step of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<RunSummary>,
 }
 
 /// A run that was deleted.
@@ -203,6 +206,25 @@ pub struct DeletedRun {
     pub run_id: Uuid,
     /// Whether this request deleted it; otherwise it was deleted before.
     pub is_changed: bool,
+}
+
+/// What a run used and changed, as its receipt says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSummary {
+    /// Tokens read.
+    pub input_tokens: Option<u64>,
+    /// Tokens written.
+    pub output_tokens: Option<u64>,
+    /// What it cost, in dollars, where a price is known.
+    pub cost_usd: Option<f64>,
+    /// How many files it changed; absent where it had no workspace.
+    pub files_changed: Option<u64>,
+    /// Lines added.
+    pub insertions: Option<u64>,
+    /// Lines removed.
+    pub deletions: Option<u64>,
+    /// How many actions its policy denied.
+    pub denied: u64,
 }
 
 /// Why a run is cancelled.

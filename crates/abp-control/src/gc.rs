@@ -226,9 +226,11 @@ impl Round<'_> {
         if self.removes() {
             match self.plane.runtime().expire(run_id, retention()).await {
                 Ok(()) => {}
-                // Somebody decided meanwhile.
-                Err(error) if error.code() == ErrorCode::NothingToDecide => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => match error.code() {
+                    // Somebody decided meanwhile, or is deciding.
+                    ErrorCode::ChangeSetDecided | ErrorCode::NotFound => return Ok(()),
+                    _ => return Err(error),
+                },
             }
             may_die("expired");
         }

@@ -137,6 +137,7 @@ impl ControlPlane {
             mode,
             now: round_time(),
             report,
+            expiring: BTreeSet::new(),
             progress: &mut progress,
         };
         round.expire_changes().await?;
@@ -155,6 +156,8 @@ struct Round<'r> {
     mode: GarbageMode,
     now: Timestamp,
     report: GarbageReport,
+    /// Runs whose changes would expire, were this no dry run; their events could go then.
+    expiring: BTreeSet<Uuid>,
     progress: &'r mut (dyn FnMut(&GarbageReport) + Send),
 }
 
@@ -226,11 +229,15 @@ impl Round<'_> {
         if self.removes() {
             match self.plane.runtime().expire(run_id, retention()).await {
                 Ok(()) => {}
-                // Somebody decided meanwhile.
-                Err(error) if error.code() == ErrorCode::NothingToDecide => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => match error.code() {
+                    // Somebody decided meanwhile, or is deciding.
+                    ErrorCode::ChangeSetDecided | ErrorCode::NotFound => return Ok(()),
+                    _ => return Err(error),
+                },
             }
             may_die("expired");
+        } else {
+            self.expiring.insert(run_id);
         }
         self.count(GarbageKind::ChangeSets, bytes);
         Ok(())
@@ -268,12 +275,17 @@ impl Round<'_> {
         let latest = old.into_iter().chain((over > 0).then_some(young)).max();
         let Some(latest) = latest else { return Ok(()) };
         let mut after = 0;
+        let mut expiring = self.expiring.clone();
         loop {
-            let page = self.store.erasable_runs(latest, after, PAGE).await?;
-            let Some(last) = page.last() else {
+            let mut page = self.store.erasable_runs(latest, after, PAGE).await?;
+            if let Some(last) = page.last() {
+                after = last.number;
+            } else if expiring.is_empty() {
                 return Ok(());
-            };
-            after = last.number;
+            }
+            for run_id in std::mem::take(&mut expiring) {
+                page.extend(self.erasable_then(run_id).await?);
+            }
             for run in page {
                 let is_old = old.is_some_and(|old| run.ended_at < old);
                 let is_over = over > 0 && run.ended_at < young;
@@ -283,6 +295,33 @@ impl Round<'_> {
                 }
             }
         }
+    }
+
+    /// A run whose changes would have expired, as it would be found then.
+    async fn erasable_then(&mut self, run_id: Uuid) -> Result<Option<ErasableRun>, AbpError> {
+        let run = self.store.run(run_id).await?;
+        let Some((run, ended_at)) = run.and_then(|run| Some((run.number, run.ended_at?))) else {
+            return Ok(None);
+        };
+        let (mut events, mut bytes) = (0, 0);
+        loop {
+            let page = self.store.events(run_id, events, PAGE).await?;
+            if page.is_empty() {
+                break;
+            }
+            events += page.len() as u64;
+            bytes += page
+                .iter()
+                .map(|event| event.json.len() as u64)
+                .sum::<u64>();
+        }
+        Ok((events > 0).then_some(ErasableRun {
+            number: run,
+            run_id,
+            ended_at,
+            events,
+            bytes,
+        }))
     }
 
     async fn erase(&mut self, run: ErasableRun) -> Result<(), AbpError> {
@@ -326,7 +365,8 @@ impl Round<'_> {
                 Some(run) => run.ended_at,
                 None => Some(home.modified),
             };
-            let is_needed = undecided.contains(&home.run_id);
+            let is_needed =
+                undecided.contains(&home.run_id) && !self.expiring.contains(&home.run_id);
             if let Some(since) = since.filter(|_| !is_needed) {
                 ended.push((since, home, bytes));
             }

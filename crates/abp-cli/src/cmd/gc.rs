@@ -61,16 +61,17 @@ fn summary(report: &GarbageReport) -> String {
         .removed
         .iter()
         .map(|(kind, count)| {
+            let items = count.items;
             let what = match kind {
-                GarbageKind::ChangeSets => "undecided changes of runs",
-                GarbageKind::Events => "events of runs",
-                GarbageKind::Homes => "home directories",
-                GarbageKind::Uploads => "uploads",
-                GarbageKind::Trash => "discarded stages",
+                GarbageKind::ChangeSets => format!("undecided changes of {items} runs"),
+                GarbageKind::Events => format!("events of {items} runs"),
+                GarbageKind::Homes => format!("{items} home directories"),
+                GarbageKind::Uploads => format!("{items} uploads"),
+                GarbageKind::Trash => format!("{items} discarded stages"),
             };
             match count.bytes {
-                0 => format!("{} {what}", count.items),
-                bytes => format!("{} {what} ({})", count.items, size(bytes)),
+                0 => what,
+                bytes => format!("{what} ({})", size(bytes)),
             }
         })
         .collect();

@@ -34,7 +34,9 @@ fn gc(desk: &Desk, days_later: u32, die_at: Option<&str>, more: &[&str]) -> Ran 
 
 fn removed(ran: &Ran) -> Value {
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let mut told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    // Every process deletes discarded stages in the background, so which of them does is chance.
+    told["removed"].as_object_mut().unwrap().remove("trash");
     told["removed"].clone()
 }
 
@@ -116,7 +118,11 @@ fn what_is_old_enough_goes_and_everything_else_stays() {
     assert_eq!(desk.receipts().len(), 2);
 
     // Undecided for too long, it expires, and its events go with it.
+    let planned = removed(&gc(&desk, 61, None, &["--dry-run"]));
     let told = removed(&gc(&desk, 61, None, &[]));
+    assert_eq!(planned["events"], told["events"]);
+    assert_eq!(planned["change_sets"], told["change_sets"]);
+    assert_eq!(planned["homes"], told["homes"]);
     assert_eq!(count(&told, "change_sets"), 1, "{told:#}");
     assert_eq!(count(&told, "events"), 1, "{told:#}");
     assert_eq!(count(&told, "homes"), 1, "{told:#}");

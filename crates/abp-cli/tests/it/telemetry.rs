@@ -397,3 +397,50 @@ fn a_collector_that_never_answers_holds_nothing_back() {
     );
     assert!(started.elapsed() < Duration::from_secs(10));
 }
+
+/// A sidecar finds the place of its run in its environment, and an upstream in a header.
+#[test]
+fn sidecars_and_upstreams_are_told_the_place_of_their_run() {
+    let script = "hello; run; event \"\\\"type\\\":\\\"assistant_message\\\",\\\"text\\\":\\\"$TRACEPARENT\\\"\"; final '{}'";
+    let desk = crate::sidecar::desk(script, "");
+    // Nobody traces it: there is nothing to be told.
+    let (_, receipt) = crate::sidecar::run(&desk, &[]);
+    let said = |receipt: &Value| {
+        let trace = receipt["trace"].as_array().unwrap().clone();
+        let said = trace
+            .iter()
+            .find(|event| event["type"] == "assistant_message");
+        said.map(|event| event["text"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(said(&receipt), Some(String::new()), "{receipt:#}");
+    let (collector, upstream) = (Collector::start(), Collector::start());
+    let mut config = std::fs::read_to_string(desk.path("operator.toml")).unwrap();
+    config.push_str(&format!(
+        "[telemetry]\nendpoint = \"http://{}/otlp\"\n[upstreams.vendor]\ndialect = \"openai\"\nbase_url = \"http://{}/v1\"\nmodels = [\"asked\"]\n",
+        collector.address, upstream.address
+    ));
+    desk.write("operator.toml", config);
+    let (_, receipt) = crate::sidecar::run(&desk, &[]);
+    let span = collector.span("invoke_agent");
+    let place = format!("00-{}-{}-01", span.trace_id, span.span_id);
+    assert_eq!(said(&receipt), Some(place));
+    // The answer is none, so the run fails; what was sent is what counts.
+    let run = [
+        "run",
+        "--task",
+        "t",
+        "--backend",
+        "upstream:vendor",
+        "--model",
+        "asked",
+    ];
+    desk.abp(&[&run[..], &["--config", "operator.toml"]].concat());
+    let head = upstream.until("/v1/chat/completions", |posted| Some(posted.head.clone()));
+    let span = collector.span("invoke_agent");
+    assert_eq!(span.status.code, Some(2));
+    let place = format!("traceparent: 00-{}-{}-01", span.trace_id, span.span_id);
+    assert!(
+        head.to_ascii_lowercase().contains(&place),
+        "{head}\n{place}"
+    );
+}

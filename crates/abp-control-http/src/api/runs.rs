@@ -375,6 +375,7 @@ pub fn run_view(run: &RunRecord) -> RunView {
         attempt: run.attempt,
         is_cancelling: run.cancel.is_some() && !run.state.is_final(),
         is_deleted: run.order_json.is_empty(),
+        summary: None,
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Server {
     key: String,
 }
 
+const CONFIG_FILE: &str = "operator.toml";
+
 const CONFIG: &str = r#"
 [server]
 max_connections = 20000
@@ -46,7 +48,7 @@ impl Server {
             .recursive(true)
             .mode(0o700)
             .create(directory.join("home"))?;
-        fs::write(directory.join("backplane.toml"), CONFIG)?;
+        fs::write(directory.join(CONFIG_FILE), CONFIG)?;
         let sleepy = json!({"name": "sleepy", "steps": [{"do": "sleep", "ms": 600_000}]});
         fs::write(directory.join("sleepy.json"), sleepy.to_string())?;
         let tick = json!({"do": "emit", "event": {"type": "warning", "message": "tick"}});
@@ -143,7 +145,8 @@ fn in_directory<'c>(command: &'c mut Command, directory: &Path) -> &'c mut Comma
         .current_dir(directory)
         .env("HOME", directory.join("home"))
         .env_remove("ABP_HOME")
-        .env_remove("ABP_CONFIG")
+        // A project's own file may not name backends.
+        .env("ABP_CONFIG", directory.join(CONFIG_FILE))
         .env_remove("XDG_STATE_HOME")
         .env_remove("XDG_CACHE_HOME")
         .env_remove("RUST_LOG")

@@ -15,8 +15,8 @@ mod workspaces;
 pub use approvals::{AnswerRequest, ApprovalPage, ApprovalView, ApprovalsQuery};
 pub use events::{ClientView, EventItem, EventPage, EventsQuery, SocketCommand, SocketMessage};
 pub use info::{
-    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, ValidateRequest,
-    ValidationFinding, ValidationReport,
+    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, NodePage, NodeView,
+    ValidateRequest, ValidationFinding, ValidationReport,
 };
 pub use keys::{
     CreateKeyRequest, CreatedKey, ExchangePage, ExchangeView, KeyPage, KeyView, PageQuery,

@@ -17,6 +17,7 @@ mod find;
 mod health;
 mod import;
 mod keys;
+mod limits;
 mod mcp;
 mod models;
 mod multiplex;

@@ -19,8 +19,8 @@ pub use approvals::{AnswerRequest, ApprovalPage, ApprovalView, ApprovalsQuery};
 pub use codes::{OneTimeCode, RedeemedKey};
 pub use events::{ClientView, EventItem, EventPage, EventsQuery, SocketCommand, SocketMessage};
 pub use info::{
-    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, ValidateRequest,
-    ValidationFinding, ValidationReport,
+    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, NodePage, NodeView,
+    ValidateRequest, ValidationFinding, ValidationReport,
 };
 pub use keys::{
     CreateKeyRequest, CreatedKey, KeyPage, KeyView, RevokedKey, UsageReport, UsageView,

@@ -9,6 +9,7 @@ use abp_gateway::Refusal;
 use abp_gateway_http::HttpReply;
 use abp_runtime::Audience;
 use abp_store::{EventRecord, KeyScope};
+use abp_stream::{AgUi, Conversation};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -148,6 +149,7 @@ async fn stream(
         events,
         after,
         audience: client.map(|client| Audience::new(Some(client.capabilities()))),
+        agui: (client == Some(ClientView::AgUi)).then(|| Box::new(agui(run_id))),
         parts,
         keep_alive: Duration::from_secs(call.face.config().server.keepalive_secs.max(1).into()),
         closing: call.face.closing(),
@@ -165,6 +167,8 @@ struct SseFollower {
     events: EventStream,
     after: Option<u64>,
     audience: Option<Audience>,
+    /// Writes the events of AG-UI instead, where these are asked for.
+    agui: Option<Box<AgUi>>,
     parts: mpsc::Sender<Bytes>,
     keep_alive: Duration,
     closing: Closing,
@@ -225,7 +229,9 @@ impl SseFollower {
             None => {}
             Some(audience) => {
                 for shown in audience.present(event).await.events() {
-                    if is_new && let Ok(json) = serde_json::to_string(&*shown) {
+                    if let Some(agui) = &mut self.agui {
+                        sse_data(&mut self.text, &agui.event(&shown));
+                    } else if is_new && let Ok(json) = serde_json::to_string(&*shown) {
                         sse_event(&mut self.text, seq, &json);
                     }
                 }
@@ -236,10 +242,17 @@ impl SseFollower {
     async fn end(&mut self) -> Result<(), ReaderGone> {
         let held = self.audience.as_mut().map(Audience::finish);
         for shown in held.unwrap_or_default() {
-            if let Ok(json) = serde_json::to_string(&shown) {
+            if let Some(agui) = &mut self.agui {
+                sse_data(&mut self.text, &agui.event(&shown));
+            } else if let Ok(json) = serde_json::to_string(&shown) {
                 self.text
                     .push_str(&format!("event: agent_event\ndata: {json}\n\n"));
             }
+        }
+        if let Some(agui) = &mut self.agui {
+            let receipt = self.call_plane.receipt(self.run_id).await;
+            sse_data(&mut self.text, &agui.end(&receipt));
+            return self.send().await;
         }
         if let Ok(run) = self.call_plane.run(&self.principal, self.run_id).await {
             let state = RunStateView::from(run.state);
@@ -265,4 +278,23 @@ fn sse_event(text: &mut String, seq: u64, json: &str) {
     text.push_str("\nevent: agent_event\ndata: ");
     text.push_str(json);
     text.push_str("\n\n");
+}
+
+/// The names that a run has for a client of AG-UI that did not start it.
+fn agui(run_id: Uuid) -> AgUi {
+    let name = run_id.to_string();
+    let conversation = Conversation {
+        thread_id: name.clone(),
+        run_id: name,
+    };
+    AgUi::new(run_id, conversation)
+}
+
+/// Events of AG-UI in the form of server-sent events.
+fn sse_data(text: &mut String, events: &[Value]) {
+    for event in events {
+        text.push_str("data: ");
+        text.push_str(&event.to_string());
+        text.push_str("\n\n");
+    }
 }

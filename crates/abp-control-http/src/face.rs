@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use abp_config::{Config, Loaded};
 use abp_control::{ControlPlane, uploads_directory};
+use abp_core::Timestamp;
 use abp_error::{AbpError, ErrorCode};
-use abp_gateway::{Gateway, Refusal};
+use abp_gateway::{Gateway, Refusal, current_time};
 use abp_gateway_http::ExtraRoute;
 use abp_store::{RunRecord, Store};
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub(crate) struct Face {
     config_view: ConfigView,
     uploads: Uploads,
     codes: OneTimeCodes,
+    node_id: String,
+    started_at: Timestamp,
     /// Turns true when streams have to end.
     closing: watch::Sender<bool>,
 }
@@ -80,6 +83,8 @@ impl ControlFace {
             face: Arc::new(Face {
                 uploads,
                 codes: OneTimeCodes::default(),
+                node_id: Uuid::new_v4().to_string(),
+                started_at: current_time(),
                 plane: plane.clone(),
                 gateway: gateway.clone(),
                 config_view,
@@ -161,6 +166,14 @@ impl Face {
 
     pub(crate) fn config_view(&self) -> &ConfigView {
         &self.config_view
+    }
+
+    pub(crate) fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.started_at
     }
 
     pub(crate) fn uploads(&self) -> &Uploads {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::api::{
-    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, ValidateRequest,
-    ValidationFinding, ValidationReport,
+    BackendPage, BackendView, CapabilityPage, CapabilityView, ConfigView, NodePage, NodeView,
+    ValidateRequest, ValidationFinding, ValidationReport,
 };
 use crate::call::Call;
 use crate::query::NoQuery;
@@ -34,6 +34,13 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "list_capabilities",
             "Lists what each backend can do.",
             capabilities,
+        ),
+        RouteRow::get(
+            "/nodes",
+            read,
+            "list_nodes",
+            "Lists the servers that carry runs out: the one that answers.",
+            nodes,
         ),
         RouteRow::get(
             "/config",
@@ -81,6 +88,21 @@ async fn backends(call: Call, _: NoQuery) -> Result<BackendPage, Refusal> {
     });
     Ok(BackendPage {
         backends: backends.collect(),
+    })
+}
+
+async fn nodes(call: Call, _: NoQuery) -> Result<NodePage, Refusal> {
+    let plane = call.face.plane();
+    let control = &call.face.config().control;
+    let running = plane.runtime().running().len();
+    Ok(NodePage {
+        nodes: vec![NodeView {
+            node_id: call.face.node_id().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: call.face.started_at(),
+            running: u32::try_from(running).unwrap_or(u32::MAX),
+            max_running: control.max_running,
+        }],
     })
 }
 

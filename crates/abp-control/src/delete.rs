@@ -35,6 +35,7 @@ impl ControlPlane {
         store.begin_erasure(run_id).await?;
         while store.erase_events(run_id).await? > 0 {}
         let is_new = store.erase_order(run_id).await?;
+        self.sizes().clear();
         homes(self.config()).remove(run_id)?;
         Ok(is_new)
     }

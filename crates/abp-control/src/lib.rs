@@ -18,6 +18,7 @@ mod gc;
 mod health;
 mod import;
 mod keys;
+mod limits;
 mod mcp;
 mod models;
 mod multiplex;

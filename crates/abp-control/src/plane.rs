@@ -13,12 +13,13 @@ use abp_integrations::BackendRegistry;
 use abp_plan::RunPlan;
 use abp_runtime::{RunOptions, RunPrices, Runtime, RuntimeOptions, StartedRun, may_die};
 use abp_sidecar_sdk::{HostInstallation, Place, built_in_hosts, sandbox_settings};
-use abp_store::{Acceptance, NewRun, QueueLimits, Queueing, RunState, Store};
+use abp_store::{Acceptance, NewRun, Queueing, RunState, Store};
 use abp_telemetry::MetricsCollector;
 use secrecy::SecretString;
 use uuid::Uuid;
 
 use crate::backends::register;
+use crate::limits::StoredSizes;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
@@ -51,6 +52,7 @@ struct PlaneState {
     run_gateway: Arc<RunGateway>,
     telemetry: Option<TelemetrySender>,
     signals: WorkerSignals,
+    sizes: StoredSizes,
 }
 
 /// A control plane, as long as somebody else holds it.
@@ -102,6 +104,7 @@ impl ControlPlane {
             run_gateway,
             telemetry,
             signals: WorkerSignals::default(),
+            sizes: StoredSizes::default(),
         });
         shared.run_gateway.attach(WeakPlane {
             shared: Arc::downgrade(&shared),
@@ -231,6 +234,7 @@ impl ControlPlane {
         mut submission: Submission,
     ) -> Result<Submitted, AbpError> {
         principal.require(submission.scope)?;
+        self.check_stored(principal).await?;
         let root = &mut submission.order.workspace.root;
         // Another process has another working directory.
         if let Ok(absolute) = std::path::absolute(&*root) {
@@ -322,13 +326,8 @@ impl ControlPlane {
         self.shared.telemetry.as_ref()
     }
 
-    /// How many runs may wait.
-    fn queue_limits(&self) -> QueueLimits {
-        let control = &self.config().control;
-        QueueLimits {
-            total: Some(control.max_queued),
-            per_principal: Some(control.max_queued_per_principal),
-        }
+    pub(crate) fn sizes(&self) -> &StoredSizes {
+        &self.shared.sizes
     }
 
     pub(crate) fn signals(&self) -> &WorkerSignals {

@@ -34,6 +34,10 @@ pub enum ClientView {
     Cli,
     /// A voice: plain sentences only.
     Voice,
+    /// A client of AG-UI: everything, as the events of that protocol, without numbers. A stream begins with
+    /// the first event whatever was seen before.
+    #[serde(rename = "ag-ui")]
+    AgUi,
 }
 
 impl ClientView {
@@ -42,7 +46,7 @@ impl ClientView {
     pub fn capabilities(self) -> ClientCapabilities {
         use PresentationType::{CitationBlock, MediaCarousel, ProgressIndicator};
         let (events, prefers_markdown, resolution) = match self {
-            Self::Web => (
+            Self::Web | Self::AgUi => (
                 vec![CitationBlock, MediaCarousel, ProgressIndicator],
                 true,
                 Some("high"),

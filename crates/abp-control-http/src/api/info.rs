@@ -1,6 +1,6 @@
 //! What the server is made of.
 
-use abp_core::CapabilityManifest;
+use abp_core::{CapabilityManifest, Timestamp};
 use abp_error::ErrorCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,28 @@ pub struct CapabilityView {
     pub backend: String,
     /// Its capabilities; absent where they are known only when it is opened.
     pub capabilities: Option<CapabilityManifest>,
+}
+
+/// The servers that carry runs out.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct NodePage {
+    /// The servers.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A server that carries runs out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeView {
+    /// Its name, until it stops.
+    pub node_id: String,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// How many runs go on in it, those that wait for a person included.
+    pub running: u32,
+    /// The most runs that go on in it at once, those that wait for a person aside.
+    pub max_running: u32,
 }
 
 /// The configuration in force, with secrets hidden.

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
-use abp_config::BackendConfig;
+use abp_config::{BackendConfig, Config};
 use abp_core::{CancelReason, MicroUsd, Outcome, PacketOp, Receipt, StreamPacket};
 use abp_dialect::Dialect;
 use abp_store::{KeyScope, NewApiKey};
@@ -19,6 +19,11 @@ const CITATIONS: &str = "CITATION_BLOCK";
 
 /// A daemon whose usual backend plays these steps.
 pub(crate) fn stage(steps: &Value) -> (Lab, TempDir) {
+    stage_with(steps, |_| {})
+}
+
+/// The same with other settings.
+pub(crate) fn stage_with(steps: &Value, change: impl FnOnce(&mut Config)) -> (Lab, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("script.json");
     let content = json!({ "name": "story", "steps": steps }).to_string();
@@ -32,6 +37,7 @@ pub(crate) fn stage(steps: &Value) -> (Lab, TempDir) {
         config.default_backend = Some("story".to_owned());
         config.server.keepalive_secs = 1;
         config.control.assist_reattach_secs = 1;
+        change(config);
     });
     (lab, dir)
 }

@@ -4,7 +4,7 @@ use abp_receipt::{Hash, SignedCheckpoint, verify_consistency, verify_inclusion};
 use abp_store::{KeyScope, VerifyOptions};
 use serde_json::{Value, json};
 
-use crate::assist::stage;
+use crate::assist::{stage, stage_with};
 use crate::lab::{KEY, Lab, Reply};
 
 const JSON: &str = "content-type: application/json\r\n";
@@ -363,4 +363,99 @@ fn a_run_that_goes_on_is_not_deleted() {
     assert_eq!(cancel.status, 200, "{}", cancel.text());
     lab.wait_for_end(KEY, &run);
     assert_eq!(lab.call("DELETE", KEY, &path, "", b"").status, 200);
+}
+
+/// A run that anybody started is followed as events of AG-UI, from its start to its end.
+#[test]
+fn a_run_is_followed_by_clients_of_agui() {
+    let lab = Lab::start(&[]);
+    let run = lab.submit(KEY, r#"{"task":"say hello"}"#);
+    let path = format!("/v1/runs/{run}/events?as=ag-ui");
+    let headers = "accept: text/event-stream\r\nlast-event-id: 3\r\n";
+    let reply = lab.call("GET", KEY, &path, headers, b"");
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let text = reply.text();
+    let events: Vec<Value> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).expect("an event"))
+        .collect();
+    let kinds: Vec<_> = events
+        .iter()
+        .map(|one| one["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (kinds[0], kinds[kinds.len() - 1]),
+        ("RUN_STARTED", "RUN_FINISHED")
+    );
+    assert!(kinds.contains(&"TEXT_MESSAGE_CONTENT"), "{kinds:?}");
+    assert_eq!(events[0]["runId"], json!(run));
+    let nodes = get(&lab, "/v1/nodes");
+    assert_eq!(nodes["nodes"][0]["max_running"], 32, "{nodes}");
+}
+
+/// What is over a limit is refused with the name of what is full.
+#[test]
+fn limits_are_named_where_they_are_reached() {
+    let lab = Lab::start_with(&[], |config, _| {
+        config.control.max_stored_mb_per_principal = Some(1);
+    });
+    let scopes = [KeyScope::RunsRead, KeyScope::RunsWrite];
+    let (own, other) = (lab.key("own", &scopes), lab.key("other", &scopes));
+    let submit = |key: &str, task: &str| {
+        let body = json!({ "task": task }).to_string();
+        lab.call("POST", key, "/v1/runs", JSON, body.as_bytes())
+    };
+    for _ in 0..12 {
+        let first = submit(&own, &"x".repeat(95_000));
+        assert_eq!(first.status, 202, "{}", first.text());
+    }
+    // The size was measured before the first run, and is believed for a while; deleting another run forgets it.
+    let small = lab.submit(&other, r#"{"task":"small"}"#);
+    lab.wait_for_end(&other, &small);
+    let delete =
+        |key: &str, run: &str| lab.call("DELETE", key, &format!("/v1/runs/{run}"), "", b"");
+    assert_eq!(delete(&other, &small).status, 200);
+    let refused = submit(&own, "more");
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert!(
+        refused.text().contains("max_stored_mb_per_principal"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(submit(&other, "more").status, 202);
+}
+
+#[test]
+fn a_full_queue_is_named() {
+    let (steps, all) = (json!([{ "do": "sleep", "ms": 60_000 }]), 2_u32);
+    let (lab, _dir) = stage_with(&steps, |config| {
+        config.control.max_running = 1;
+        config.control.max_queued = all;
+        config.control.max_queued_per_principal = 1;
+    });
+    let scopes = [KeyScope::RunsRead, KeyScope::RunsWrite];
+    let keys = ["a", "b", "c"].map(|name| lab.key(name, &scopes));
+    let submit = |key: &str| lab.call("POST", key, "/v1/runs", JSON, br#"{"task":"t"}"#);
+    let first = submit(&keys[0]).json()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while get(&lab, &format!("/v1/runs/{first}"))["state"] != "running" {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the run does not begin"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(submit(&keys[0]).status, 202);
+    for (key, what) in [(&keys[0], "principal"), (&keys[2], "in all")] {
+        if what == "in all" {
+            assert_eq!(submit(&keys[1]).status, 202);
+        }
+        let full = submit(key);
+        assert_eq!(full.status, 429, "{what}: {}", full.text());
+        assert_eq!(full.json()["error"]["code"], "RUN_LIMIT_REACHED");
+    }
 }

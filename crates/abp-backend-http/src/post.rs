@@ -40,7 +40,7 @@ impl HttpUpstream {
                 HeaderValue::from_static(concat!("agent-backplane/", env!("CARGO_PKG_VERSION"))),
             ),
         ];
-        let head = write_head(&Method::POST, &uri, body.len(), |head| {
+        let head = write_head(&Method::POST, &self.absolute, &uri, body.len(), |head| {
             for (name, value) in &own {
                 write_header(head, name, value);
             }

@@ -44,7 +44,7 @@ pub struct HttpUpstream {
     /// Parameters of every address.
     query: Option<String>,
     /// In front of the path where a proxy is given the request itself, otherwise empty.
-    absolute: String,
+    pub(crate) absolute: String,
     pub(crate) timeouts: Timeouts,
     max_answer_bytes: usize,
     pool: Arc<Pool>,

@@ -31,9 +31,9 @@ pub use log::{
 };
 pub use runs::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DeletedRun,
-    DiscardReport, RunList, RunStateView, RunView, RunsQuery, SessionPage, SessionView,
+    DiscardReport, RunList, RunStateView, RunSummary, RunView, RunsQuery, SessionPage, SessionView,
     SessionsQuery, SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun,
-    RunSummary, WorkspaceSource, run_view, session_view,
+    WorkspaceSource, run_view, session_view,
 };
 pub use traffic::{
     ExchangePage, ExchangeView, ExchangesQuery, FieldLoss, LossReport, LossesQuery, SeriesBy,

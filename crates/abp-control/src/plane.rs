@@ -6,7 +6,7 @@ use abp_agents::{find_preset, presets};
 use abp_backend_core::ModelGateway;
 use abp_backend_mock::MockScript;
 use abp_config::Config;
-use abp_core::{Capability, PolicyProfile, Receipt, SupportLevel, WorkOrder, WorkspaceMode};
+use abp_core::{Capability, PolicyProfile, Receipt, WorkOrder, WorkspaceMode};
 use abp_error::{AbpError, ErrorCode};
 use abp_host::CheckCommand;
 use abp_integrations::BackendRegistry;

@@ -15,11 +15,11 @@ use abp_core::{
     AgentEventKind, Capability, CapabilityManifest, Outcome, PolicyProfile, Receipt, SupportLevel,
 };
 use abp_error::{AbpError, ErrorCode};
+use abp_gateway::current_time;
 use abp_runtime::StartedRun;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::clock::now;
 use crate::{ControlPlane, OrderDraft, PolicyChoice, Principal, Submission};
 
 /// The longest a run of a probe may take.
@@ -216,7 +216,7 @@ impl Lab {
             backend: self.backend.clone(),
             version: first.receipt.backend.backend_version.clone(),
             abp_version: env!("CARGO_PKG_VERSION").to_owned(),
-            date: now().to_string().chars().take(10).collect(),
+            date: current_time().to_string().chars().take(10).collect(),
             capabilities: rows(&first.receipt.capabilities, &found),
         })
     }

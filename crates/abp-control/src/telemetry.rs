@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts};
+use abp_backend_http::{HttpUpstream, HttpUpstreamSpec, Timeouts, UpstreamAuth};
 use abp_config::{EnvValue, TelemetryConfig};
 use abp_core::Timestamp;
 use abp_dialect::Dialect;
@@ -57,6 +57,11 @@ impl TelemetrySender {
             dialects: vec![Dialect::OpenAi],
             base_url: endpoint.clone(),
             key: None,
+            key_command: None,
+            auth: UpstreamAuth::Dialect,
+            headers: Vec::new(),
+            query: None,
+            proxy: None,
             wire_version: None,
             timeouts: Timeouts {
                 connect: TIMEOUT,

@@ -193,7 +193,7 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn run_of_request(&self, key: &str) -> Result<Option<RunRecord>, StoreError> {
         let found: Option<String> =
-            sqlx::query_scalar("SELECT run_id FROM runs WHERE idempotency_key = ?")
+            sql::query_scalar("SELECT run_id FROM runs WHERE idempotency_key = ?")
                 .bind(key)
                 .fetch_optional(&self.pool)
                 .await

@@ -1,5 +1,6 @@
 //! How much runs take in the store.
 
+use crate::engine::sql;
 use crate::{StoreError, StoreReader};
 
 impl StoreReader {
@@ -9,7 +10,7 @@ impl StoreReader {
     /// # Errors
     /// Fails where the database cannot be read.
     pub async fn stored_bytes(&self, principal: Option<&str>) -> Result<u64, StoreError> {
-        let bytes: i64 = sqlx::query_scalar(
+        let bytes: i64 = sql::query_scalar(
             "SELECT coalesce(sum(
                 octet_length(work_order)
                 + (SELECT coalesce(sum(octet_length(json)), 0) FROM events WHERE run = runs.id)

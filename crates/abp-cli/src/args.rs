@@ -92,7 +92,7 @@ pub(crate) enum Command {
     Upstreams(UpstreamsArgs),
     /// Serve runs, or other MCP servers, to an MCP client at the standard streams.
     Mcp(McpArgs),
-    /// Be an agent of an editor: serve runs over the Agent Client Protocol at the standard streams.
+    /// Be an agent of an editor, over the Agent Client Protocol (ACP).
     Acp(AcpArgs),
     /// Install agents, list and update them.
     Agents(AgentsArgs),

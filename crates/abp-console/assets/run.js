@@ -9,6 +9,7 @@ import { Changes } from './diff.js';
 import { ReceiptView } from './receipt.js';
 import { cancelRun } from './runs.js';
 
+const CHANGES_STATE = new Set(['run_started', 'run_resumed', 'permission_requested', 'permission_resolved']);
 const FINAL = ['complete', 'partial', 'failed', 'cancelled'];
 
 /** @param {{runId: string, tab: string}} props */
@@ -71,6 +72,8 @@ function Timeline({ runId, isFinal, isShown, onChange }) {
       after: model.lastSeq,
       onEvents: (batch) => {
         model.add(batch);
+        // These change the state of the run, which the head of the page shows.
+        if (batch.some(({ event }) => CHANGES_STATE.has(event.type))) onChange();
         frame.current ||= requestAnimationFrame(show);
       },
       onEnd: (ended) => {

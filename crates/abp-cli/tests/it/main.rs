@@ -7,6 +7,8 @@ mod applying;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod desk;
 #[cfg(test)]
 mod doctor;

@@ -26,6 +26,7 @@ const { values } = parseArgs({
 
 const stage = new Stage(resolve(values.abp), resolve(values['node-modules']));
 stage.images = values.images ? resolve(values.images) : null;
+stage.isBench = Boolean(values.bench);
 stage.root = resolve(import.meta.dirname, '../..');
 const counts = { passed: 0, failed: 0 };
 try {

@@ -130,7 +130,9 @@ export const pages = [
     await shows(page, 'behind the server');
   }],
   ['no page has a serious accessibility problem, light, dark and on a phone', async (stage) => {
-    await stage.submit('writer', { policy: { require_approval_for: ['Write'] } });
+    stage.resetProject();
+    await stage.submit('writer', { task: 'Make the greeting braver, and note what you did', wait: 30 });
+    await stage.submit('writer', { task: 'Make the greeting braver, but ask before you write', policy: { require_approval_for: ['Write'] } });
     const runId = (await stage.api('/v1/runs?state=complete&backend=writer')).runs[0].run_id;
     const problems = new Set();
     let looked = 0;

@@ -52,7 +52,7 @@ export const runs = [
   ['submit, answer, look, apply: a minute of a new user', async (stage) => {
     stage.resetProject();
     const started = Date.now();
-    const page = await stage.page();
+    const page = await stage.page({ width: 1000, height: 660 });
     await shot(stage, page, 'first-run-1-empty');
     await page.keyboard.press('n');
     await page.getByLabel('Task').fill('Make the greeting braver, and note what you did');

@@ -52,6 +52,7 @@ export const CONFIGURATION = (stage) => [
     { do: 'write', path: `a${BIDI}txt.exe<img src=x onerror=alert(1)>`, content: `${SCRIPT}\n${BIDI}reversed\n` },
     { do: 'say', text: 'the hostile end' },
   ]),
+  ...(stage.isBench ? [stage.script('crowd', Array.from({ length: 100_000 }, (_, i) => emit(i % 3 ? { type: 'warning', message: `event ${i} of a crowd` } : { type: 'command_executed', command: `make target-${i}`, exit_code: i % 2, output_preview: `line ${i}` })))] : []),
   stage.script('huge', [
     { do: 'say', text: 'before the line' },
     emit({ type: 'command_executed', command: 'cat everything', exit_code: 0, output_preview: 'x'.repeat(10_000_000) }),

@@ -1,5 +1,6 @@
 //! Benchmarks by name, one module each.
 
+mod console;
 mod control;
 mod egress;
 mod gateway;
@@ -22,6 +23,10 @@ use crate::output::say;
 
 /// A new benchmark is a module of this one and a line here.
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "console",
+        run: console::run,
+    },
     Bench {
         name: "control",
         run: control::run,

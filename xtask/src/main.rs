@@ -4,6 +4,7 @@
 
 mod agents;
 mod bench;
+mod console;
 mod corpus;
 mod mcp;
 mod mutants;
@@ -49,6 +50,12 @@ enum Task {
     Gateway,
     /// Let Schemathesis and a generated client use the control plane.
     Control,
+    /// Use the console in a real browser.
+    Console {
+        /// Also take the pictures of the documents, into this directory.
+        #[arg(long)]
+        images: Option<PathBuf>,
+    },
     /// Let AG-UI's own client follow runs of a live server.
     AgUi,
     /// Let the official client of the Agent Client Protocol drive `abp acp`.
@@ -99,6 +106,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test => return test::run(),
         Task::Sdk => return sdk::TRANSLATION.run(),
         Task::Control => return sdk::control(),
+        Task::Console { images } => return console::run(&console::ConsoleTask::Test { images }),
         Task::AgUi => return sdk::ag_ui(),
         Task::Acp => return sdk::acp(),
         Task::Gateway => return sdk::GATEWAY.run(),

@@ -23,9 +23,9 @@ export function CapabilitiesPage() {
       <span class="dim">${Object.entries(LEVELS).map(([name, [mark, tone]]) => html`<span class="state ${tone}">${mark} ${name}</span> `)}</span>
       <span class="grow"></span><${Commands} abp="abp backends" path="/v1/capabilities" /></div>
     <${Loaded} of=${loaded} what="the capabilities">
-      ${names.length === 0 ? html`<${Empty} title="Nothing to show" />` : html`<div class="scroll-x"><table class="rows matrix"><thead><tr><th>capability</th>${backends.map((/** @type {any} */ one) => html`<th>${one.backend}</th>`)}</tr></thead>
+      ${names.length === 0 ? html`<${Empty} title="Nothing to show" />` : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows matrix"><thead><tr><th>capability</th>${backends.map((/** @type {any} */ one) => html`<th>${one.backend}</th>`)}</tr></thead>
         <tbody>${names.map((name) => html`<tr><td>${name}</td>${backends.map((/** @type {any} */ one) => html`<td><${Level} value=${one.capabilities?.[/** @type {string} */ (name)]} isKnown=${Boolean(one.capabilities)} /></td>`)}</tr>`)}</tbody></table></div>`}
-      ${missing.length > 0 && html`<div class="head sub"><h2>Not available</h2></div><div class="scroll-x"><table class="rows"><tbody>${missing.map((one) => html`<tr><td>${one.name}</td><td class="main dim">${one.problem}</td></tr>`)}</tbody></table></div>`}
+      ${missing.length > 0 && html`<div class="head sub"><h2>Not available</h2></div><div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><tbody>${missing.map((one) => html`<tr><td>${one.name}</td><td class="main dim">${one.problem}</td></tr>`)}</tbody></table></div>`}
     <//>
   </section>`;
 }

@@ -145,7 +145,7 @@ export function Changes({ changes, runId, onDecided, mayApply }) {
       <label><input type="checkbox" checked=${agreed} onChange=${() => setAgreed(!agreed)} /> I looked at them and agree</label>
     </div>`}
     ${isUndecided && mayApply && html`<div class="bar decide">
-      <${ActionButton} class="primary" act=${apply(paths)}>${paths.length ? `Apply ${paths.length} of ${changes.paths.length} files` : `Apply all ${changes.paths.length} files`}<//>
+      <${ActionButton} class="primary" act=${apply(paths)}>${paths.length ? `Apply ${paths.length} of ${changes.paths.length} files` : changes.paths.length === 1 ? 'Apply 1 file' : `Apply all ${changes.paths.length} files`}<//>
       <${ActionButton} class="danger" confirm="Throw all of it away?" act=${discard}>Discard<//>
       <${Commands} abp=${`abp apply ${runId}${paths.map((path) => ` ${quote(path)}`).join('')}`} path=${`/v1/runs/${runId}/apply`} body=${{ paths }} />
     </div>`}

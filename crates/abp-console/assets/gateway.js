@@ -48,13 +48,13 @@ function Overview({ hours }) {
           <${Chart} title="cost" values=${points.map((/** @type {any} */ point) => point.cost_usd)} format=${money} />
         </div>`}
     <div class="head sub"><h2>Upstreams</h2><span class="grow"></span><${Commands} abp="abp models" path="/v1/upstreams" /></div>
-    <${Loaded} of=${upstreams} what="the upstreams"><div class="scroll-x"><table class="rows"><thead><tr><th>upstream</th><th>health</th><th>dialects</th><th>models</th></tr></thead><tbody>
+    <${Loaded} of=${upstreams} what="the upstreams"><div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>upstream</th><th>health</th><th>dialects</th><th>models</th></tr></thead><tbody>
       ${(upstreams.data?.upstreams ?? []).map((/** @type {any} */ upstream) => html`<tr><td>${upstream.name}</td><td><${State} state=${{ closed: 'healthy', open: 'cooldown', half_open: 'probing' }[/** @type {'closed'|'open'|'half_open'} */ (upstream.circuit)]} tone=${{ closed: 'good', open: 'bad', half_open: 'warn' }[/** @type {'closed'|'open'|'half_open'} */ (upstream.circuit)]} />${upstream.retry_in_ms ? html` <span class="dim">asked again in ${duration(upstream.retry_in_ms)}</span>` : ''}</td><td>${upstream.dialects.join(', ')}</td><td class="main">${upstream.models.join(', ') || 'all'}</td></tr>`)}
     </tbody></table></div><//>
     <div class="head sub"><h2>Cost and usage</h2>
       <select aria-label="by" value=${by} onChange=${(/** @type {any} */ event) => setBy(event.target.value)}><option value="model">by model</option><option value="key">by key</option><option value="upstream">by upstream</option></select>
       <span class="grow"></span><${Commands} path=${`/v1/usage/series?hours=${hours}&by=${by}`} /></div>
-    <${Loaded} of=${parts} what="the usage"><div class="scroll-x"><table class="rows"><thead><tr><th>${by}</th><th class="num">requests</th><th class="num">failed</th><th class="num">in</th><th class="num">out</th><th class="num">cost</th><th class="num">p95</th></tr></thead><tbody>
+    <${Loaded} of=${parts} what="the usage"><div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>${by}</th><th class="num">requests</th><th class="num">failed</th><th class="num">in</th><th class="num">out</th><th class="num">cost</th><th class="num">p95</th></tr></thead><tbody>
       ${(parts.data?.series ?? []).map((/** @type {any} */ one) => html`<tr><td class="main"><${AgentText} text=${one.name} step=${120} /></td><td class="num">${number(one.total.requests)}</td><td class="num">${number(one.total.failed)}</td><td class="num">${number(one.total.input_tokens)}</td><td class="num">${number(one.total.output_tokens)}</td><td class="num">${money(one.total.cost_usd)}</td><td class="num">${duration((one.total.p95_us ?? 0) / 1000)}</td></tr>`)}
     </tbody></table></div><//>
   <//>`;
@@ -93,7 +93,7 @@ function Exchanges({ hours }) {
       <span class="grow"></span><${Commands} path=${path} />
     </div>
     <${Loaded} of=${loaded} what="exchanges">
-      ${rows.length === 0 ? html`<${Empty} title="No exchange fits" />` : html`<div class="scroll-x"><table class="rows">
+      ${rows.length === 0 ? html`<${Empty} title="No exchange fits" />` : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows">
         <thead><tr><th>outcome</th><th>model</th><th>way</th><th>fidelity</th><th class="num">in</th><th class="num">out</th><th class="num">cost</th><th class="num">first byte</th><th class="num">time</th><th>key</th><th class="num">age</th></tr></thead>
         <tbody>${rows.map((/** @type {any} */ row) => html`<tr>
           <td><${State} state=${row.outcome} /> <span class="dim">${row.error_code ?? row.status}</span></td>
@@ -114,7 +114,7 @@ function Losses({ hours }) {
   const losses = loaded.data?.losses ?? [];
   return html`<div class="bar"><span class="dim">${loaded.data ? `${number(loaded.data.counted)} exchanges${loaded.data.is_complete ? '' : ', the newest ones only'}` : ''}</span><span class="grow"></span><${Commands} path=${path} /></div>
     <${Loaded} of=${loaded} what="the losses">
-      ${losses.length === 0 ? html`<${Empty} title="Nothing was lost in translation"><p>Requests that are carried in their own dialect are passed on byte for byte.</p><//>` : html`<div class="scroll-x"><table class="rows"><thead><tr><th>pair</th><th>field</th><th>what happened</th><th>why</th><th class="num">exchanges</th></tr></thead>
+      ${losses.length === 0 ? html`<${Empty} title="Nothing was lost in translation"><p>Requests that are carried in their own dialect are passed on byte for byte.</p><//>` : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>pair</th><th>field</th><th>what happened</th><th>why</th><th class="num">exchanges</th></tr></thead>
         <tbody>${losses.map((/** @type {any} */ loss) => html`<tr><td>${loss.from} → ${loss.to}</td><td><code><${AgentText} text=${loss.field} step=${120} /></code></td><td><${State} state=${loss.action} tone=${loss.action === 'dropped' ? 'bad' : 'warn'} /></td><td class="main dim">${loss.reason ?? ''}</td><td class="num">${number(loss.exchanges)}</td></tr>`)}</tbody></table></div>`}
     <//>`;
 }

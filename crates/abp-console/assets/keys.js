@@ -15,7 +15,7 @@ export function KeysPart() {
   return html`<${Loaded} of=${keys} what="the keys">
     ${made && html`<div class="note warn" role="status"><strong>Copy the key now: it is shown this once</strong><p class="secret">${made.key}</p><${CopyButton} text=${made.key} /> <button class="link" onClick=${() => setMade(null)}>I have it</button></div>`}
     <${NewKey} onMade=${(/** @type {any} */ key) => { setMade(key); keys.reload(); usage.reload(); }} />
-    ${list.length === 0 ? html`<${Empty} title="No keys but the operator's"><p>Make one for each program, with what it needs.</p><//>` : html`<div class="scroll-x"><table class="rows"><thead><tr><th>state</th><th>name</th><th>scopes</th><th>models</th><th class="num">requests</th><th class="num">spent</th><th class="num">budget</th><th class="num">made</th><th></th></tr></thead>
+    ${list.length === 0 ? html`<${Empty} title="No keys but the operator's"><p>Make one for each program, with what it needs.</p><//>` : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>state</th><th>name</th><th>scopes</th><th>models</th><th class="num">requests</th><th class="num">spent</th><th class="num">budget</th><th class="num">made</th><th></th></tr></thead>
       <tbody>${list.map((/** @type {any} */ key) => {
         const one = /** @type {any} */ (used.get(key.id)) ?? {};
         return html`<tr><td><${State} state=${key.state} /></td><td class="main"><${AgentText} text=${key.name} step=${80} /> <span class="dim mono">${key.id}</span></td><td>${key.scopes.join(', ')}</td><td>${key.models.join(', ') || 'all'}</td>

@@ -46,7 +46,7 @@ export function McpPage() {
     <div class="head"><h1>MCP</h1><span class="grow"></span><${Commands} abp="abp mcp gateway" path="/mcp/gateway" body=${{ jsonrpc: '2.0', id: 1, method: 'tools/list' }} /></div>
     <${Loaded} of=${config} what="the MCP servers">
       ${servers.length === 0 ? html`<${Empty} title="No MCP server is configured"><p>Servers under <code>[mcp.servers]</code> are offered as one at <code>/mcp/gateway</code>; the backplane's own tools are at <code>/mcp</code>.</p><//>` : html`
-        <div class="scroll-x"><table class="rows"><thead><tr><th>server</th><th>how</th><th>settings</th></tr></thead><tbody>${servers.map(([name, server]) => html`<tr><td>${name}</td><td><code>${/** @type {any} */ (server).command ?? /** @type {any} */ (server).url ?? '–'}</code></td><td class="main dim"><${AgentText} text=${JSON.stringify(server)} step=${300} /></td></tr>`)}</tbody></table></div>
+        <div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>server</th><th>how</th><th>settings</th></tr></thead><tbody>${servers.map(([name, server]) => html`<tr><td>${name}</td><td><code>${/** @type {any} */ (server).command ?? /** @type {any} */ (server).url ?? '–'}</code></td><td class="main dim"><${AgentText} text=${JSON.stringify(server)} step=${300} /></td></tr>`)}</tbody></table></div>
         <${Tools} />`}
     <//>
   </section>`;
@@ -63,5 +63,5 @@ function Tools() {
     <div class="head sub"><h2>Negotiated with this client</h2></div>
     <dl class="facts part"><dt>protocol</dt><dd>${hello.protocolVersion}</dd><dt>server</dt><dd>${hello.serverInfo?.name} ${hello.serverInfo?.version}</dd><dt>flags</dt><dd>${Object.keys(hello.capabilities ?? {}).join(', ') || 'none'}</dd></dl>
     <div class="head sub"><h2>${loaded.data.tools.length} tools</h2></div>
-    <div class="scroll-x"><table class="rows"><thead><tr><th>tool</th><th>description</th></tr></thead><tbody>${loaded.data.tools.map((/** @type {Tool} */ tool) => html`<tr><td><button class="fold-title" aria-expanded=${open === tool.name} onClick=${() => setOpen(open === tool.name ? '' : tool.name)}><code><${AgentText} text=${tool.name} /></code></button></td><td class="main"><${AgentText} text=${tool.description ?? ''} step=${200} />${open === tool.name && html`<${AgentValue} value=${tool.inputSchema} />`}</td></tr>`)}</tbody></table></div>`}<//>`;
+    <div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>tool</th><th>description</th></tr></thead><tbody>${loaded.data.tools.map((/** @type {Tool} */ tool) => html`<tr><td><button class="fold-title" aria-expanded=${open === tool.name} onClick=${() => setOpen(open === tool.name ? '' : tool.name)}><code><${AgentText} text=${tool.name} /></code></button></td><td class="main"><${AgentText} text=${tool.description ?? ''} step=${200} />${open === tool.name && html`<${AgentValue} value=${tool.inputSchema} />`}</td></tr>`)}</tbody></table></div>`}<//>`;
 }

@@ -17,7 +17,7 @@ function ReceiptList() {
   const loaded = useLoaded(() => getJson('/v1/receipts?limit=50'), []);
   const receipts = loaded.data?.receipts ?? [];
   return html`<${Loaded} of=${loaded} what="receipts">
-    ${receipts.length === 0 ? html`<${Empty} title="No receipts yet"><p>Every run that ends leaves one.</p><//>` : html`<div class="scroll-x"><table class="rows"><thead><tr><th class="num">entry</th><th>run</th><th>hash</th><th class="num">bytes</th></tr></thead>
+    ${receipts.length === 0 ? html`<${Empty} title="No receipts yet"><p>Every run that ends leaves one.</p><//>` : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th class="num">entry</th><th>run</th><th>hash</th><th class="num">bytes</th></tr></thead>
       <tbody>${receipts.map((/** @type {any} */ receipt) => html`<tr><td class="num">${receipt.log_seq}</td><td class="main"><a href=${`#/runs/${receipt.run_id}/receipt`}>${short(receipt.run_id)}</a></td><td class="mono dim">${receipt.sha256.slice(0, 24)}…</td><td class="num">${number(receipt.bytes)}</td></tr>`)}</tbody></table></div>`}
   <//>`;
 }
@@ -129,13 +129,13 @@ function ReceiptFacts({ receipt }) {
     <//>
     <${Part} title="Why this backend" isEmpty=${!plan}>
       <p><${AgentText} text=${plan?.selection?.reason || '–'} /></p>
-      ${(plan?.selection?.candidates ?? []).length > 1 && html`<div class="scroll-x"><table class="rows"><thead><tr><th>candidate</th><th class="num">score</th><th>reasons</th></tr></thead><tbody>${plan.selection.candidates.map((/** @type {any} */ one) => html`<tr><td>${one.backend}${one.eligible ? '' : html` <span class="dim">not eligible</span>`}</td><td class="num">${one.score.total.toFixed(2)}</td><td class="main"><${AgentText} text=${one.reasons.join('; ')} step=${240} /></td></tr>`)}</tbody></table></div>`}
+      ${(plan?.selection?.candidates ?? []).length > 1 && html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>candidate</th><th class="num">score</th><th>reasons</th></tr></thead><tbody>${plan.selection.candidates.map((/** @type {any} */ one) => html`<tr><td>${one.backend}${one.eligible ? '' : html` <span class="dim">not eligible</span>`}</td><td class="num">${one.score.total.toFixed(2)}</td><td class="main"><${AgentText} text=${one.reasons.join('; ')} step=${240} /></td></tr>`)}</tbody></table></div>`}
       ${(plan?.notes ?? []).map((/** @type {string} */ note) => html`<p class="dim"><${AgentText} text=${note} /></p>`)}
     <//>
     <${Part} title="Who enforced each rule" isEmpty=${rules.length === 0} note="the policy had no rules">
       ${enforcement.sandbox && html`<p>sandbox ${enforcement.sandbox.engine} (${(enforcement.sandbox.layers ?? []).join(', ') || 'no layers'}), network ${enforcement.sandbox.network}</p>`}
       ${enforcement.state && html`<p>state of the host: ${enforcement.state}</p>`}
-      <div class="scroll-x"><table class="rows"><thead><tr><th>list</th><th>pattern</th><th>enforced by</th><th class="num">denied</th></tr></thead>
+      <div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>list</th><th>pattern</th><th>enforced by</th><th class="num">denied</th></tr></thead>
         <tbody>${rules.map((rule) => html`<tr><td>${rule.list}</td><td class="main"><code><${AgentText} text=${rule.pattern} /></code></td><td><${State} state=${rule.enforced_by} tone=${{ kernel: 'good', host: 'good', advisory: 'warn', none: 'bad' }[/** @type {'kernel'|'host'|'advisory'|'none'} */ (rule.enforced_by)]} /> <span class="dim">${rule.by}</span></td><td class="num">${rule.denied}</td></tr>`)}</tbody></table></div>
     <//>
     <${Part} title="Fidelity" isEmpty=${!plan || ((plan.losses ?? []).length === 0 && (plan.emulation?.applied ?? []).length === 0 && (receipt.adaptations ?? []).length === 0 && (receipt.exchanges ?? []).length === 0)} note="nothing was lost, emulated or adapted">

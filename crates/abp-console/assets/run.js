@@ -9,6 +9,7 @@ import { Changes } from './diff.js';
 import { ReceiptView } from './receipt.js';
 import { cancelRun } from './runs.js';
 
+const CHANGES_STATE = new Set(['run_started', 'run_resumed', 'permission_requested', 'permission_resolved']);
 const FINAL = ['complete', 'partial', 'failed', 'cancelled'];
 
 /** @param {{runId: string, tab: string}} props */
@@ -23,7 +24,7 @@ export function RunPage({ runId, tab }) {
         <nav class="tabs" aria-label="parts of the run">
           ${[['timeline', 'Timeline'], ['changes', 'Changes'], ['receipt', 'Receipt']].map(([name, title]) => html`<a href=${`#/runs/${runId}/${name}`} aria-current=${view === name ? 'page' : undefined}>${title}</a>`)}
         </nav>
-        <div hidden=${view !== 'timeline'}><${Timeline} key=${runId} runId=${runId} isShown=${view === 'timeline'} onChange=${run.reload} /></div>
+        <div hidden=${view !== 'timeline'}><${Timeline} key=${runId} runId=${runId} isFinal=${isFinal} isShown=${view === 'timeline'} onChange=${run.reload} /></div>
         ${view === 'changes' && (isFinal ? html`<${RunChanges} runId=${runId} />` : html`<div class="note">The changes are shown when the run has ended.</div>`)}
         ${view === 'receipt' && (isFinal ? html`<${ReceiptView} runId=${runId} />` : html`<div class="note">The receipt is written when the run has ended.</div>`)}
       `}
@@ -52,12 +53,14 @@ function RunHead({ run, reload }) {
   </header>`;
 }
 
-/** @param {{runId: string, isShown: boolean, onChange: () => void}} props */
-function Timeline({ runId, isShown, onChange }) {
+/** @param {{runId: string, isFinal: boolean, isShown: boolean, onChange: () => void}} props */
+function Timeline({ runId, isFinal, isShown, onChange }) {
   const model = useMemo(() => new TimelineModel(), [runId]);
   const [version, setVersion] = useState(0);
   const [state, setState] = useState(/** @type {{connection: string, ended: string, error: ApiError|null}} */ ({ connection: 'waiting', ended: '', error: null }));
-  const [isFollowing, setFollowing] = useState(true);
+  // A run that has ended is read from its beginning.
+  const [isFollowing, setFollowing] = useState(!isFinal);
+  const isReplay = useRef(isFinal);
   const approvals = useLoaded(() => getJson(`/v1/approvals?run_id=${runId}`), [runId, model.questions.size], { every: state.ended ? 0 : 1500 });
   const frame = useRef(0);
   useEffect(() => {
@@ -69,6 +72,8 @@ function Timeline({ runId, isShown, onChange }) {
       after: model.lastSeq,
       onEvents: (batch) => {
         model.add(batch);
+        // These change the state of the run, which the head of the page shows.
+        if (batch.some(({ event }) => CHANGES_STATE.has(event.type))) onChange();
         frame.current ||= requestAnimationFrame(show);
       },
       onEnd: (ended) => {
@@ -112,7 +117,7 @@ function Timeline({ runId, isShown, onChange }) {
       ${!isFollowing && isLive && html`<button class="link" onClick=${() => scrollTo({ top: document.documentElement.scrollHeight })}>follow</button>`}
     </div>
     ${model.plan && html`<ol class="plan" aria-label="plan of the agent">${model.plan.slice(0, 100).map((entry) => html`<li class=${entry.status}><${State} state=${entry.status} tone=${entry.status === 'completed' ? 'good' : entry.status === 'in_progress' ? 'busy' : 'idle'} /> <${AgentText} text=${entry.content} step=${300} /></li>`)}</ol>`}
-    ${model.items.length === 0 ? html`<div class="note" role="status"><span class="spinner" aria-hidden="true"></span>${isLive ? 'Waiting for the first event …' : 'This run has no events.'}</div>` : html`<${VirtualList} items=${model.items} version=${version} follow=${isFollowing && isLive && isShown} row=${(/** @type {any} */ item) => timelineRow(item, question)} />`}`;
+    ${model.items.length === 0 ? html`<div class="note" role="status"><span class="spinner" aria-hidden="true"></span>${isLive ? 'Waiting for the first event …' : 'This run has no events.'}</div>` : html`<${VirtualList} items=${model.items} version=${version} follow=${isFollowing && isLive && isShown && !isReplay.current} row=${(/** @type {any} */ item) => timelineRow(item, question)} />`}`;
 }
 
 /** @param {{runId: string}} props */

@@ -32,7 +32,7 @@ export function RunsPage() {
         ? filter.text || filter.state
           ? html`<${Empty} title="No run fits the filter"><button onClick=${() => setFilter({ state: '', backend: '', text: '' })}>Show all</button><//>`
           : html`<${Empty} title="No runs yet"><p>Submit one here, with <code>abp run --remote</code>, or with <code>POST /v1/runs</code>.</p><p><a class="button primary" href="#/new">New run</a></p><//>`
-        : html`<div class="scroll-x"><table class="rows">
+        : html`<div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows">
             <thead><tr><th>state</th><th>task</th><th>backend</th><th class="num">cost</th><th class="num">files</th><th class="num">time</th><th class="num">age</th></tr></thead>
             <tbody>${runs.map((/** @type {any} */ run, /** @type {number} */ i) => html`<${RunRow} key=${run.run_id} run=${run} isSelected=${i === at} />`)}</tbody>
           </table></div>

@@ -52,7 +52,7 @@ function Configuration() {
       <input id="search" type="search" placeholder="filter  /" aria-label="filter the configuration" value=${filter} onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} />
       <label class="dim"><input type="checkbox" checked=${isAll} onChange=${() => setAll(!isAll)} /> defaults, too</label>
       <span class="grow"></span><${Commands} abp="abp config show" path="/v1/config" /></div>
-    <${Loaded} of=${loaded} what="the configuration"><div class="scroll-x"><table class="rows"><thead><tr><th>setting</th><th>value</th><th>origin</th></tr></thead>
+    <${Loaded} of=${loaded} what="the configuration"><div class="scroll-x" tabindex="0" role="region" aria-label="table"><table class="rows"><thead><tr><th>setting</th><th>value</th><th>origin</th></tr></thead>
       <tbody>${shown.map((row) => html`<tr><td class="mono">${row.name}</td><td class="main"><code><${AgentText} text=${JSON.stringify(row.value)} step=${300} /></code></td><td class="dim">${originText(row.origin)}</td></tr>`)}
       ${shown.length === 0 && html`<tr><td colspan="3" class="dim">every value is the default</td></tr>`}</tbody></table></div><//>`;
 }

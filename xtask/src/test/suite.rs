@@ -84,6 +84,12 @@ pub(super) const SUITES: &[Suite] = &[
         command: control_tests,
         limit: minutes(20),
     },
+    Suite {
+        name: "console",
+        needs: &[CARGO],
+        command: console_tests,
+        limit: minutes(20),
+    },
 ];
 
 const CARGO: Need = Need {
@@ -329,6 +335,16 @@ fn gateway_tests() -> Runner {
 fn control_tests() -> Runner {
     let mut command = cargo();
     command.args(["xtask", "control"]);
+    Runner {
+        command,
+        format: Format::Totals,
+    }
+}
+
+/// As the one before; a browser uses the console.
+fn console_tests() -> Runner {
+    let mut command = cargo();
+    command.args(["xtask", "console"]);
     Runner {
         command,
         format: Format::Totals,

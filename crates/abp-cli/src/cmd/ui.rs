@@ -94,5 +94,5 @@ fn open(address: &str) -> bool {
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"]
         .iter()
         .any(|name| std::env::var_os(name).is_some());
-    (has_display || cfg!(target_os = "macos")) && OPENERS.iter().any(|program| quiet(&program))
+    (has_display || cfg!(target_os = "macos")) && OPENERS.iter().any(quiet)
 }

@@ -11,6 +11,8 @@ mod backups;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod desk;
 #[cfg(test)]
 mod doctor;

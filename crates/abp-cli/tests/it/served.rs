@@ -94,7 +94,7 @@ pub(crate) fn get(base: &str, key: &str, path: &str) -> (u16, Value) {
     exchange(base, key, &format!("GET {path} HTTP/1.1\r\n"), "")
 }
 
-fn exchange(base: &str, key: &str, head: &str, body: &str) -> (u16, Value) {
+pub(crate) fn exchange(base: &str, key: &str, head: &str, body: &str) -> (u16, Value) {
     let address = base.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     let rest =

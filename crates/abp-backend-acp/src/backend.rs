@@ -114,8 +114,10 @@ impl AcpBackend {
     async fn start(&self, spec: OpenSpec) -> Result<AcpSession, AbpError> {
         let models = self.open_models(&spec).await?;
         let earlier = spec.session.as_ref().map(|session| session.run_id);
-        let home = self.homes.make(spec.run_id, earlier)?;
-        let sandbox = self.plan_sandbox(&spec, &home)?;
+        let own_home = self.homes.make(spec.run_id, earlier)?;
+        self.homes.sweep_once();
+        let home = &own_home.path;
+        let sandbox = self.plan_sandbox(&spec, home)?;
         let network = sandbox.as_ref().map(|sandbox| sandbox.plan.network());
         let url = inside_url(models.as_ref(), network)?;
         let key = models
@@ -127,7 +129,7 @@ impl AcpBackend {
             key,
             model: asked.unwrap_or(&self.spec.usual_model),
         };
-        let program = self.program(&spec, &target, &home, sandbox.as_ref())?;
+        let program = self.program(&spec, &target, home, sandbox.as_ref())?;
         let secrets = Secrets::new(program.secrets.clone());
         let started = AgentProcess::spawn(program).await;
         let (process, streams) = started.map_err(|error| secrets.redact(error))?;
@@ -166,6 +168,7 @@ impl AcpBackend {
             sandbox,
             secrets,
             earlier: spec.session,
+            home: own_home,
             max_workspace: self.max_workspace,
         })
     }

@@ -127,7 +127,7 @@ impl AcpConnection {
         self.incoming.try_recv().ok()
     }
 
-    /// How many lines of the agent were no messages.
+    /// The number of lines of the agent that were no messages.
     pub(crate) fn noise(&self) -> u64 {
         self.backlog.noise()
     }
@@ -192,7 +192,7 @@ async fn take(message: Dispatch, queue: &mpsc::Sender<Incoming>) -> Result<(), a
         }
         Dispatch::Response(result, router) => return router.route_with_result(result),
     };
-    // Where the queue is gone nothing is served any more; a dropped responder answers with an error.
+    // Without the queue nothing is served any more; a dropped responder answers with an error.
     drop(queue.send(incoming).await);
     Ok(())
 }

@@ -23,5 +23,5 @@ mod turn;
 mod updates;
 
 pub use backend::AcpBackend;
-pub use home::AgentHomes;
+pub use home::{AgentHomes, HomeLimits};
 pub use spec::AcpSpec;

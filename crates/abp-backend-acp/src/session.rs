@@ -26,6 +26,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::connection::AcpConnection;
+use crate::home::AgentHome;
 use crate::prompt;
 use crate::spec::AcpSpec;
 use crate::turn::{Patience, Stop, Turn};
@@ -46,6 +47,8 @@ pub(crate) struct AcpSession {
     pub(crate) root: PathBuf,
     pub(crate) secrets: Secrets,
     pub(crate) earlier: Option<AgentSession>,
+    /// In use until the agent ended.
+    pub(crate) home: AgentHome,
     pub(crate) max_workspace: Option<u64>,
 }
 
@@ -157,6 +160,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
         sandbox,
         root,
         earlier,
+        home,
         max_workspace,
         ..
     } = session;
@@ -181,7 +185,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
     };
     let worked = work(&mut turn, &spec, &capabilities, earlier, servers).await;
     let unfinished = turn.updates.unfinished();
-    // Where the run was stopped nobody listens any more.
+    // A run that was stopped takes no more events.
     drop(turn.emit(unfinished).await);
     let noise = turn.link.noise();
     if noise > 0 {
@@ -200,7 +204,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
     let ended = process.end(patience).await;
     tracing::debug!(target: "abp.acp", exit = %ended.exit, took = ?closed.elapsed(), "the agent ended");
     // Its temporary directory had to be there until the end.
-    drop(sandbox);
+    drop((sandbox, home));
     let mut refused = None;
     if let Some(models) = turn.models.take() {
         for exchange in models.close().await {
@@ -347,7 +351,7 @@ async fn conclude(
             cache_write_tokens: usage.cached_write_tokens,
             ..UsageNormalized::default()
         };
-        // Where the run was stopped nobody listens any more.
+        // A run that was stopped takes no more events.
         let _ = context.emit(AgentEventKind::UsageUpdated { usage }).await;
     }
     let result = match response.stop_reason {

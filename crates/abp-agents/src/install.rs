@@ -192,7 +192,7 @@ impl AgentsDirectory {
                 .map_err(|error| failed("keep", &error))
         });
         if made.is_err() {
-            // What is left of it is in nobody's way.
+            // Half an installation is never used; the next attempt clears its place.
             drop(fs::remove_dir_all(&making));
         }
         made

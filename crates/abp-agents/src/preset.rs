@@ -1,4 +1,4 @@
-//! What is known of one agent.
+//! The form of a row of the table: one agent as data.
 
 /// An agent that speaks the Agent Client Protocol, as data.
 ///
@@ -61,7 +61,7 @@ pub enum AgentProgram {
     Native(&'static str),
 }
 
-/// How an agent behaves before it uses a tool. Measured for the pinned version.
+/// The behaviour of an agent before it uses a tool. Measured for the pinned version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionBehaviour {
     /// It asks before it uses these tools, and does not do what is denied. Others it uses without asking.

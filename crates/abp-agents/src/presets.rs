@@ -27,7 +27,7 @@ pub fn find_preset(name: &str) -> Option<&'static AgentPreset> {
 
 /// The tools that agents ask about: those that change something.
 const CHANGING_TOOLS: &[&str] = &["Write", "Edit", "Bash"];
-/// Tools that every agent of the table has.
+/// Tools that every other agent of the table has.
 const USUAL_TOOLS: &[&str] = &["tool_read", "tool_write", "tool_edit", "tool_bash"];
 /// The same, with searching files by name and content. Claude Code declares no tools for it, and those of opencode
 /// need a program that it would download first.
@@ -122,7 +122,8 @@ supports_websockets = false
         permissions: PermissionBehaviour::NeverAsks,
         offers_files: false,
         told: FORKING,
-        tools: USUAL_TOOLS,
+        // It declares one tool for work on files: commands.
+        tools: &["tool_bash"],
     },
     AgentPreset {
         name: "gemini",
@@ -283,7 +284,7 @@ mod tests {
             let own = &packages[&format!("node_modules/{package}")];
             assert_eq!(own["version"], version, "{name}");
             for (path, entry) in packages.iter().filter(|(path, _)| !path.is_empty()) {
-                // What is part of another package is covered by that one's hash.
+                // A bundled package is covered by the hash of the one that holds it.
                 let is_bundled = entry["inBundle"] == true;
                 let hash = entry["integrity"].as_str().unwrap_or_default();
                 assert!(
@@ -314,6 +315,33 @@ mod tests {
                     "{name} is not given {place}"
                 );
             }
+        }
+    }
+
+    /// The evidence is of the pinned version, and of nothing that the table claims it shows the opposite.
+    #[test]
+    fn every_claim_of_the_table_has_its_evidence() {
+        let evidence = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence");
+        for preset in presets() {
+            let name = preset.name;
+            let text = std::fs::read_to_string(evidence.join(format!("{name}.json"))).unwrap();
+            let found: Value = serde_json::from_str(&text).unwrap();
+            let version = found["version"].as_str().unwrap();
+            assert!(version.ends_with(preset.version()), "{name}: {version}");
+            let rows = found["capabilities"].as_array().unwrap();
+            for claim in preset.told.iter().chain(preset.tools) {
+                let row = rows.iter().find(|row| row["capability"] == *claim);
+                let row = row.unwrap_or_else(|| panic!("{name} has no evidence of {claim}"));
+                assert_eq!(row["claimed"], "native", "{name}: {claim}");
+                assert_ne!(row["shown"], false, "{name}: {claim}");
+            }
+            let claimed = rows.iter().filter(|row| row["claimed"] != "unsupported");
+            let claims = preset.told.len() + preset.tools.len();
+            assert_eq!(
+                claimed.count(),
+                claims,
+                "{name} claims something else when it is opened"
+            );
         }
     }
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-/// How long an answer takes that is waited for.
+/// The time that an answer takes where the task says `WAIT`.
 const SLOW: Duration = Duration::from_secs(30);
 /// The pieces of the last answer.
 const DONE: [&str; 3] = ["DONE: ", "every step ", "was taken"];
@@ -91,6 +91,7 @@ impl ScriptedModel {
 fn serve(mut stream: TcpStream, requests: &Mutex<Vec<String>>) -> io::Result<()> {
     let body = read_body(&stream)?;
     let request: Value = serde_json::from_str(&body)?;
+    let usage = usage(&body);
     {
         let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.push(body);
@@ -101,8 +102,8 @@ fn serve(mut stream: TcpStream, requests: &Mutex<Vec<String>>) -> io::Result<()>
     }
     let call = task.next_call(&request);
     let (kind, text) = match request["stream"] == true {
-        true => ("text/event-stream", streamed(call.as_ref())),
-        false => ("application/json", whole(call.as_ref())),
+        true => ("text/event-stream", streamed(call.as_ref(), &usage)),
+        false => ("application/json", whole(call.as_ref(), &usage)),
     };
     write!(
         stream,
@@ -181,7 +182,7 @@ impl ToolCall {
 struct Task {
     steps: Vec<Step>,
     is_slow: bool,
-    /// How many results of tools came since the task was given.
+    /// The number of tool results since the task was given.
     results: usize,
 }
 
@@ -276,7 +277,7 @@ impl Step {
     fn tool_names(&self) -> &'static [&'static str] {
         match self {
             Self::Read { .. } => &["read", "readfile", "view", "viewfile"],
-            Self::Write { .. } => &["write", "writefile", "create"],
+            Self::Write { .. } => &["write", "writefile", "create", "applypatch"],
             Self::Shell { .. } => &[
                 "bash",
                 "shell",
@@ -285,7 +286,14 @@ impl Step {
                 "runcommand",
                 "terminal",
             ],
-            Self::Edit { .. } => &["edit", "replace", "searchreplace", "editfile", "strreplace"],
+            Self::Edit { .. } => &[
+                "edit",
+                "replace",
+                "searchreplace",
+                "editfile",
+                "strreplace",
+                "applypatch",
+            ],
             Self::Glob { .. } => &["glob", "findfiles", "filesearch"],
             Self::Grep { .. } => &["grep", "grepsearch", "searchfilecontent", "rg"],
         }
@@ -341,6 +349,9 @@ impl Step {
     }
 
     fn property(&self, key: &str, schema: &Value) -> Option<Value> {
+        if matches!(key, "input" | "patch") {
+            return self.as_patch().map(Value::String);
+        }
         let is_path = matches!(key, "path" | "filepath" | "absolutepath" | "targetfile");
         let text = match self {
             Self::Read { file } | Self::Write { file, .. } | Self::Edit { file, .. } if is_path => {
@@ -412,8 +423,10 @@ fn tool_call(call: &ToolCall) -> Value {
     json!({ "role": "assistant", "content": null, "tool_calls": [call] })
 }
 
-fn usage() -> Value {
-    json!({ "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120 })
+/// The usage of an answer: about a token for four bytes of the request, as models have it.
+fn usage(request: &str) -> Value {
+    let (asked, answered) = (request.len() / 4, 20);
+    json!({ "prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered })
 }
 
 fn finish_reason(call: Option<&ToolCall>) -> &'static str {
@@ -423,19 +436,19 @@ fn finish_reason(call: Option<&ToolCall>) -> &'static str {
     }
 }
 
-fn whole(call: Option<&ToolCall>) -> String {
+fn whole(call: Option<&ToolCall>, usage: &Value) -> String {
     let said = || json!({ "role": "assistant", "content": DONE.concat() });
     let message = call.map_or_else(said, tool_call);
     let reason = finish_reason(call);
     json!({
         "id": "chat-1", "object": "chat.completion", "created": 1, "model": "scripted",
         "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
-        "usage": usage(),
+        "usage": usage,
     })
     .to_string()
 }
 
-fn streamed(call: Option<&ToolCall>) -> String {
+fn streamed(call: Option<&ToolCall>, usage: &Value) -> String {
     let chunk = |choices: Value, usage: Value| {
         let chunk = json!({
             "id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
@@ -459,7 +472,7 @@ fn streamed(call: Option<&ToolCall>) -> String {
     deltas
         .chain([
             chunk(end, Value::Null),
-            chunk(json!([]), usage()),
+            chunk(json!([]), usage.clone()),
             "data: [DONE]\n\n".to_owned(),
         ])
         .collect()

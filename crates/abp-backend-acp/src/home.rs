@@ -16,7 +16,7 @@ use uuid::Uuid;
 const MAX_COPY: u64 = 256 << 20;
 /// The most files of it.
 const MAX_FILES: u64 = 50_000;
-/// How deep directories are copied.
+/// The deepest nesting of directories that is copied.
 const MAX_DEPTH: usize = 64;
 
 /// The directory that holds the home directories of all runs.
@@ -123,7 +123,7 @@ fn failed(what: &str, error: &io::Error) -> AbpError {
     AbpError::new(ErrorCode::ExecutionWorkspaceError, message)
 }
 
-/// What may still be copied.
+/// The allowance of a copy: bytes and files that may still follow.
 struct Copy {
     bytes: u64,
     files: u64,

@@ -1,4 +1,4 @@
-//! What an agent says of itself, in ABP's terms.
+//! The capabilities and version that an agent tells, in ABP's terms.
 
 use abp_core::{Capability, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, ErrorCode};

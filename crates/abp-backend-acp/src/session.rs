@@ -178,7 +178,7 @@ async fn carry_out(session: AcpSession, context: &RunContext) -> RunEnd {
     };
     let worked = work(&mut turn, &spec, &capabilities, earlier, servers).await;
     let unfinished = turn.updates.unfinished();
-    // Where the run was stopped nobody listens any more.
+    // A run that was stopped takes no more events.
     drop(turn.emit(unfinished).await);
     let noise = turn.link.noise();
     if noise > 0 {
@@ -344,7 +344,7 @@ async fn conclude(
             cache_write_tokens: usage.cached_write_tokens,
             ..UsageNormalized::default()
         };
-        // Where the run was stopped nobody listens any more.
+        // A run that was stopped takes no more events.
         let _ = context.emit(AgentEventKind::UsageUpdated { usage }).await;
     }
     let result = match response.stop_reason {

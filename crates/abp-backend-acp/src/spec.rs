@@ -1,4 +1,4 @@
-//! What to start, and how the agent behaves.
+//! The program of an agent, and its known behaviour.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,17 +42,17 @@ pub struct AcpSpec {
     pub tools: Vec<Capability>,
     /// Capabilities that it is known to tell; `None` where nothing is known before it is opened.
     pub told: Option<Vec<Capability>>,
-    /// Who starts it.
+    /// The program that starts it and ends it.
     pub launcher: Launcher,
     /// Limits on it and everything it starts.
     pub limits: ResourceLimits,
-    /// Where running programs are noted, to be found again after a crash of the host.
+    /// The directory in which running programs are noted, to be found again after a crash of the host.
     pub records: Option<PathBuf>,
-    /// How long things may take.
+    /// Its time limits.
     pub timing: AcpTiming,
 }
 
-/// How long an agent may take.
+/// The time limits of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcpTiming {
     /// To answer the first request.

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 
 /// The unit in which waiting bytes are counted.
 const UNIT: usize = 1024;
-/// How many units may wait: twice the longest line.
+/// The units that may wait: twice the longest line.
 const UNITS: usize = 2 * DEFAULT_MAX_LINE / UNIT;
 
 /// The treatment of lines that are no JSON objects.
@@ -56,7 +56,7 @@ impl Backlog {
         self.room.add_permits(units.unwrap_or(0) as usize);
     }
 
-    /// How many lines were no messages.
+    /// The number of lines that were no messages.
     pub(crate) fn noise(&self) -> u64 {
         self.noise.load(Ordering::Relaxed)
     }

@@ -43,7 +43,7 @@ impl From<AbpError> for Stop {
     }
 }
 
-/// How long a request may take.
+/// The time limit of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Patience {
     /// So long in all.

@@ -82,7 +82,7 @@ impl UpdateMapper {
             SessionUpdate::AgentThoughtChunk(chunk) => {
                 self.text(chunk.content, |text| AgentEventKind::ThinkingDelta { text })
             }
-            // What the host itself said.
+            // An echo of the host's own prompt.
             SessionUpdate::UserMessageChunk(_) => Vec::new(),
             SessionUpdate::ToolCall(call) => self.take_call(call, update),
             SessionUpdate::ToolCallUpdate(call) => self.take_update(call, update),

@@ -14,7 +14,7 @@ use abp_sidecar_sdk::{Place, sandbox_settings, secret_values};
 
 use crate::upstreams::first_configured_model;
 
-/// Where agents are installed: where the configuration says, or else below the user's data directory.
+/// The directory of installed agents: the configured one, or else one below the user's data directory.
 #[must_use]
 pub fn agents_directory(config: &Config) -> AgentsDirectory {
     let configured = config.agents_dir.clone();
@@ -101,7 +101,7 @@ pub(crate) fn register_agents(
     }
 }
 
-/// What an agent's backend is given besides its specification.
+/// The settings of an agent's backend besides its specification.
 #[derive(Default)]
 struct AgentLimits {
     priority: u32,

@@ -27,9 +27,9 @@ pub struct BackendHealth {
     pub problem: Option<String>,
 }
 
-/// A host that comes with ABP and cannot be started because packages are missing.
+/// A backend that ABP knows and that is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MissingHost {
+pub struct MissingBackend {
     /// The name of its backend.
     pub name: &'static str,
     /// The reason and the command that installs it.
@@ -39,7 +39,7 @@ pub struct MissingHost {
 impl ControlPlane {
     /// The hosts that come with ABP and are not registered because their packages are not installed.
     #[must_use]
-    pub fn missing_hosts(&self) -> Vec<MissingHost> {
+    pub fn missing_hosts(&self) -> Vec<MissingBackend> {
         let program = std::env::current_exe().ok();
         let hosts = built_in_hosts().iter().filter_map(|host| {
             let found = host.installation(self.config(), program.as_deref());
@@ -47,7 +47,7 @@ impl ControlPlane {
                 && self.registry().get(host.name).is_none();
             let remedy = self.missing_host(host.name).filter(|_| is_missing)?;
             let name = host.name;
-            Some(MissingHost { name, remedy })
+            Some(MissingBackend { name, remedy })
         });
         hosts.collect()
     }

@@ -51,7 +51,7 @@ pub use approvals::Answer;
 pub use decide::{ApplyOutcome, DecisionProgress, DiscardOutcome, ProposedChanges, apply_all};
 pub use find::{RunScope, find_run, short_run_id};
 pub use gc::{GarbageCount, GarbageKind, GarbageMode, GarbageReport, uploads_directory};
-pub use health::{BackendHealth, MissingHost};
+pub use health::{BackendHealth, MissingBackend};
 pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};
 pub use keys::{new_key, operator_key, operator_key_file};
 pub use mcp::{

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::keys::new_key;
 use crate::plane::WeakPlane;
 
-/// How long the last exchanges of a run may take to end once its key is revoked.
+/// The time in which the last exchanges of a run may end once its key is revoked.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Lends keys of the process's gateway to runs.

@@ -37,13 +37,14 @@ pub(super) struct Tally {
 /// A check of one agent.
 type Check = fn(&Lab, &AgentPreset) -> Result<()>;
 
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
     ("file task, diff, receipt, usage", Lab::file_task),
     ("session goes on", Lab::session),
     ("cancel", Lab::cancel),
     ("deny_write and deny_network", Lab::denied),
     ("approval", Lab::approval),
     ("shell denied", Lab::shell_denied),
+    ("budget of two requests", Lab::budget),
 ];
 
 /// Checks every agent, or those that are named.
@@ -385,6 +386,27 @@ impl Lab {
             "held by something else: {rule}"
         );
         Ok(())
+    }
+
+    /// A budget that two requests fit in stops the run before the third, whatever the agent says.
+    fn budget(&self, preset: &AgentPreset) -> Result<()> {
+        // Three steps and a last answer: four requests, and more where the agent asks for a title.
+        let task = "ABP-TASK READ=/workspace/README.md FILE=/workspace/e.txt CONTENT=marker-five \
+                    GREP=demo";
+        let free = self.run(preset, task, &[])?;
+        let cost = free.receipt["usage"]["estimated_cost_usd"].as_f64();
+        let requests = free.receipt["usage"]["request_units"].as_u64();
+        let (cost, requests) = cost.zip(requests).context("nothing was measured")?;
+        ensure!(requests >= 3, "without a budget it asked {requests} times");
+        let budget = format!("{:.6}", cost / requests as f64 * 2.5);
+        drop(self.model.take_requests());
+        let ended = self.run(preset, task, &["--max-budget-usd", &budget])?;
+        ended.is("partial")?;
+        let code = &ended.summary["error"]["code"];
+        ensure!(code == "BUDGET_EXCEEDED", "it ended with {code}");
+        let asked = self.model.count();
+        ensure!(asked <= 2, "the model was asked {asked} times");
+        self.nothing_left()
     }
 
     /// No process has a file of this place open as its program or works in it.

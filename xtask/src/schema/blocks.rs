@@ -2,12 +2,16 @@
 //!
 //! A new one is a line in [`BLOCKS`] and the function it names; the document gets the two markers.
 
-use abp_core::EmulationStrategy;
+use abp_control::ProbeEvidence;
+use abp_core::{Capability, EmulationStrategy, SupportLevel};
 use abp_dialect::Dialect;
 use abp_mapping::{Feature, known_rules};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
+
+/// The evidence of probed backends.
+const EVIDENCE: &str = "crates/abp-agents/evidence";
 
 /// One generated part of one document.
 pub(super) struct Block {
@@ -34,6 +38,12 @@ pub(super) const BLOCKS: &[Block] = &[
         render: |_| Ok(capabilities()),
     },
     Block {
+        file: "docs/capabilities.md",
+        title: "Capabilities",
+        name: "agents",
+        render: agents,
+    },
+    Block {
         file: "docs/capability_negotiation.md",
         title: "Capability negotiation",
         name: "emulation",
@@ -58,6 +68,53 @@ pub(super) const BLOCKS: &[Block] = &[
         render: |_| Ok(matrix()),
     },
 ];
+
+/// One row per capability, one column for each probed backend, from the evidence of `abp agents probe`.
+fn agents(workspace: &Workspace) -> Result<String> {
+    let mut probed: Vec<ProbeEvidence> = Vec::new();
+    for entry in std::fs::read_dir(workspace.root.join(EVIDENCE))? {
+        let path = entry?.path();
+        let text = std::fs::read_to_string(&path)?;
+        let evidence = serde_json::from_str(&text);
+        probed.push(evidence.with_context(|| path.display().to_string())?);
+    }
+    probed.sort_by(|left, right| left.backend.cmp(&right.backend));
+    let names: Vec<&str> = probed.iter().map(|one| one.backend.as_str()).collect();
+    let mut table = Table::new(&[&["capability"], &names[..]].concat());
+    let mut row = |name: &str, cells: Vec<String>| {
+        let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+        table.row(&[&[name], &cells[..]].concat());
+    };
+    let version = |one: &ProbeEvidence| {
+        let text = one.version.as_deref().unwrap_or("–");
+        text.rsplit(' ').next().unwrap_or(text).to_owned()
+    };
+    row("version", probed.iter().map(version).collect());
+    row("date", probed.iter().map(|one| one.date.clone()).collect());
+    for capability in Capability::KNOWN.iter().map(Capability::as_str) {
+        let cells: Vec<String> = probed.iter().map(|one| cell(one, capability)).collect();
+        if cells.iter().any(|cell| cell != "–") {
+            row(&format!("`{capability}`"), cells);
+        }
+    }
+    Ok(table.0)
+}
+
+fn cell(evidence: &ProbeEvidence, capability: &str) -> String {
+    let mut rows = evidence.capabilities.iter();
+    let Some(row) = rows.find(|row| row.capability == capability) else {
+        return "–".to_owned();
+    };
+    let is_claimed = row.claimed != SupportLevel::Unsupported;
+    let word = match (is_claimed, row.shown) {
+        (true, Some(true)) => "shown",
+        (true, None) => "claimed",
+        (true, Some(false)) => "claimed, not shown",
+        (false, Some(true)) => "shown, not claimed",
+        (false, _) => "–",
+    };
+    word.to_owned()
+}
 
 /// One row per control route, as the OpenAPI document has them.
 fn routes() -> String {

@@ -44,7 +44,7 @@ async fn a_later_run_goes_on_with_a_copy_of_the_agents_directory() {
         .join(second.meta.run_id.to_string())
         .join("memory");
     assert_eq!(std::fs::read_to_string(copy).unwrap(), "m");
-    // What the agent tells again of the earlier run is no part of this one.
+    // Replayed updates of the earlier run are no part of this one.
     let text = serde_json::to_string(&second.trace).unwrap();
     assert!(!text.contains("of an earlier run"), "{text}");
 }

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use abp_agents::{InstallState, presets};
 use abp_backend_core::{Backend, OpenSpec};
-use abp_config::Config;
-use abp_control::{MissingHost, agents_directory};
+use abp_control::{MissingBackend, agents_directory};
 use abp_core::{BackendIdentity, CapabilityManifest, SupportLevel};
 use abp_error::{AbpError, AbpErrorDto, ErrorCode, ExitStatus};
 use abp_policy::{Holders, PolicyEngine};
@@ -71,29 +70,19 @@ pub(crate) fn run(
             Ok(())
         })?;
     }
-    let missing = session.plane.missing_hosts();
-    let not_installed = missing_agents(config);
+    let missing = missing_backends(&session);
     if output.is_json() {
-        output.json(&serde_json::json!({
-            "backends": rows,
-            "missing": missing,
-            "not_installed": not_installed,
-        }))?;
+        output.json(&serde_json::json!({ "backends": rows, "missing": missing }))?;
     } else {
         for row in &rows {
             print(row, output);
         }
-        for MissingHost { name, remedy } in &missing {
+        for MissingBackend { name, remedy } in &missing {
             output.line(&format!("{STRONG}{name}{STRONG:#}"));
             output.line(&format!(
                 "  {DIM}not installed{DIM:#}: {}",
                 one_line(remedy)
             ));
-        }
-        for agent in &not_installed {
-            let (name, title, command) = (agent.name, agent.title, &agent.install_with);
-            output.line(&format!("{STRONG}{name}{STRONG:#}"));
-            output.line(&format!("  {title} is not installed; run `{command}`"));
         }
     }
     let failed = |row: &Row| matches!(row.probe, Some(Probe::Failed { .. }));
@@ -104,30 +93,23 @@ pub(crate) fn run(
     })
 }
 
-/// An agent of the table that is not installed.
-#[derive(Debug, Serialize)]
-struct MissingAgent {
-    name: &'static str,
-    title: &'static str,
-    version: &'static str,
-    install_with: String,
-}
-
-fn missing_agents(config: &Config) -> Vec<MissingAgent> {
-    let directory = agents_directory(config);
-    let mut missing = Vec::new();
+/// Hosts and agents that ABP knows and that are not installed, each with the command that installs it.
+fn missing_backends(session: &Session) -> Vec<MissingBackend> {
+    let directory = agents_directory(session.config());
+    let mut missing = session.plane.missing_hosts();
     for preset in presets() {
-        let verb = match directory.state(preset) {
+        let (name, title) = (preset.name, preset.title);
+        let remedy = match directory.state(preset) {
             InstallState::Installed(_) => continue,
-            InstallState::Outdated { .. } => "update",
-            InstallState::Missing => "install",
+            InstallState::Outdated { version } => format!(
+                "{title} {version} is installed, and {} is pinned; run `abp agents update {name}`",
+                preset.version()
+            ),
+            InstallState::Missing => {
+                format!("{title} is not installed; run `abp agents install {name}`")
+            }
         };
-        missing.push(MissingAgent {
-            name: preset.name,
-            title: preset.title,
-            version: preset.version(),
-            install_with: format!("abp agents {verb} {}", preset.name),
-        });
+        missing.push(MissingBackend { name, remedy });
     }
     missing
 }

@@ -486,15 +486,28 @@ fn a_host_without_its_packages_says_how_to_install_them() {
     assert!(stderr.contains(&install), "{stderr}");
     let listed = abp(&["backends", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let missing = listed["missing"].as_array().unwrap();
-    assert_eq!(missing.len(), 1, "{missing:?}");
-    assert_eq!(missing[0]["name"], "sidecar:claude");
+    // Hosts and agents that are not installed are in one list, each with the command that installs it.
+    let missing = |listed: &Value, name: &str| {
+        let rows = listed["missing"].as_array().unwrap().iter();
+        let remedies = rows.filter(|row| row["name"].as_str().unwrap().starts_with(name));
+        let remedies = remedies.map(|row| row["remedy"].as_str().unwrap().to_owned());
+        remedies.collect::<Vec<_>>()
+    };
+    let hosts = missing(&listed, "sidecar:");
+    assert_eq!(hosts.len(), 1, "{hosts:?}");
+    assert!(hosts[0].contains(&install), "{hosts:?}");
+    let agents = missing(&listed, "claude");
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    assert!(
+        agents[0].contains("abp agents install claude"),
+        "{agents:?}"
+    );
     let package = copy.join("claude/node_modules/@anthropic-ai/claude-agent-sdk");
     std::fs::create_dir_all(&package).unwrap();
     std::fs::write(package.join("package.json"), "{}").unwrap();
     let listed = abp(&["backends", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    assert_eq!(listed["missing"], serde_json::json!([]));
+    assert_eq!(missing(&listed, "sidecar:"), [""; 0]);
     let mut rows = listed["backends"].as_array().unwrap().iter();
     let claude = rows.find(|row| row["name"] == "sidecar:claude");
     let tools = &claude.unwrap()["policy_enforced_by"]["tools"];

@@ -32,4 +32,6 @@ pub use runs::{
     SessionsQuery, SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun,
     WorkspaceSource, run_view, session_view,
 };
-pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};
+pub use workspaces::{
+    BlobStored, BlobsStored, MAX_BUNDLED_BLOB, ManifestEntry, WorkspaceManifest, WorkspaceView,
+};

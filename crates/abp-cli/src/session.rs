@@ -8,10 +8,13 @@ use abp_config::{Config, Loaded, Override, Sources, load, render};
 use abp_control::{ControlPlane, RunScope};
 use abp_core::PolicyProfile;
 use abp_error::{AbpError, ErrorCode};
+use abp_remote::recover_applies;
 use abp_runtime::PriceTable;
 use abp_store::Store;
+use abp_workspace::RecoveryOutcome;
 
 use crate::args::GlobalArgs;
+use crate::cmd::remote::journals;
 use crate::input;
 use crate::output::Output;
 
@@ -46,6 +49,7 @@ impl Session {
             output.diagnostics(&render(&loaded.warnings, output.is_coloured()));
         }
         let plane = ControlPlane::open(loaded.config.clone(), &read)?;
+        finish_applies(&loaded.config, output)?;
         Ok(Self { loaded, plane })
     }
 
@@ -131,4 +135,25 @@ pub(crate) fn block_on<T>(
     // Work that was given up, such as a copy of a huge tree, is not waited for.
     runtime.shutdown_background();
     done
+}
+
+/// Brings applications of remote runs that were interrupted here to their end, before anything else looks at
+/// the directories.
+fn finish_applies(config: &Config, output: &mut Output) -> Result<(), AbpError> {
+    for recovered in recover_applies(&journals(config))? {
+        let run_id = recovered.run_id;
+        output.warn(&match recovered.outcome {
+            RecoveryOutcome::Applied => {
+                format!("applying run {run_id} was interrupted; it is applied now")
+            }
+            RecoveryOutcome::RolledBack { saves } => format!(
+                "applying run {run_id} was interrupted, and {} files were saved since; nothing of it is applied",
+                saves.len()
+            ),
+            RecoveryOutcome::NothingWritten => {
+                format!("applying run {run_id} was interrupted before anything was written")
+            }
+        });
+    }
+    Ok(())
 }

@@ -42,4 +42,6 @@ pub use traffic::{
 pub use translate::{
     DocumentKind, TranslateAllRequest, TranslationFailure, TranslationReport, TranslationResult,
 };
-pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};
+pub use workspaces::{
+    BlobStored, BlobsStored, MAX_BUNDLED_BLOB, ManifestEntry, WorkspaceManifest, WorkspaceView,
+};

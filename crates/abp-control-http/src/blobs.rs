@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::api::{BlobStored, WorkspaceManifest, WorkspaceView};
+use crate::api::{BlobStored, BlobsStored, WorkspaceManifest, WorkspaceView};
+use crate::bundle::BundleReader;
 use crate::call::{Call, json_reply, media};
 use crate::manifest::{CheckedManifest, is_hash};
 use crate::query::NoQuery;
@@ -18,6 +19,9 @@ use crate::table::{RequestDoc, RouteRow};
 
 /// The largest blob that the route takes; the configured limit may be lower.
 const MAX_BLOB: u64 = 4 << 30;
+
+/// The largest bundle.
+const MAX_BUNDLE: u64 = 64 << 20;
 
 pub(crate) fn rows() -> Vec<RouteRow> {
     vec![
@@ -38,6 +42,16 @@ pub(crate) fn rows() -> Vec<RouteRow> {
         )
         .takes(RequestDoc::Bytes(MAX_BLOB))
         .answers_json::<BlobStored>(StatusCode::CREATED, "the blob is stored"),
+        RouteRow::raw(
+            Method::POST,
+            "/blobs",
+            KeyScope::Upload,
+            "upload_blobs",
+            "Uploads many small files at once: each a line with its SHA-256 and its size, then its bytes.",
+            upload_bundle,
+        )
+        .takes(RequestDoc::Bytes(MAX_BUNDLE))
+        .answers_json::<BlobsStored>(StatusCode::CREATED, "the blobs are stored"),
         RouteRow::raw(
             Method::GET,
             "/runs/{run_id}/blobs/{sha256}",
@@ -119,6 +133,36 @@ async fn upload(mut call: Call) -> Result<HttpReply, Refusal> {
     let named = sha256.clone();
     let size = blocking(move || face.uploads().of(&principal).finish_blob(&blob, &named)).await?;
     json_reply(StatusCode::CREATED, &BlobStored { sha256, size })
+}
+
+/// Stores the blobs of a bundle as they come. Those before one that is refused stay, and need not be sent again.
+async fn upload_bundle(mut call: Call) -> Result<HttpReply, Refusal> {
+    call.query::<NoQuery>()?;
+    let Some(mut body) = call.upload.take() else {
+        return Err(Refusal::new(ErrorCode::Internal, "the upload has no body"));
+    };
+    let mut reader = BundleReader::default();
+    let mut stored = BlobsStored { count: 0, bytes: 0 };
+    while let Some(bytes) = body.next().await? {
+        let blobs = reader.read(&bytes)?;
+        if blobs.is_empty() {
+            continue;
+        }
+        let (face, principal) = (Arc::clone(&call.face), call.caller.id().to_owned());
+        stored.count += blobs.len() as u64;
+        stored.bytes += blobs
+            .iter()
+            .map(|blob| blob.bytes.len() as u64)
+            .sum::<u64>();
+        // Writing waits for the disk: not on a thread that serves others.
+        blocking(move || {
+            let uploads = face.uploads().of(&principal);
+            blobs.iter().try_for_each(|blob| uploads.store_blob(blob))
+        })
+        .await?;
+    }
+    reader.finish()?;
+    json_reply(StatusCode::CREATED, &stored)
 }
 
 async fn run_blob(call: Call) -> Result<HttpReply, Refusal> {

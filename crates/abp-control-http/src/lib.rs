@@ -16,6 +16,7 @@ pub mod api;
 
 mod approvals;
 mod blobs;
+mod bundle;
 mod call;
 mod caller;
 mod codes;

@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::api::{ManifestEntry, WorkspaceManifest, WorkspaceView};
+use crate::bundle::BundledBlob;
 use crate::manifest::{CheckedManifest, hex, is_hash};
 
 /// The uploads of all principals.
@@ -169,8 +170,9 @@ impl PrincipalUploads<'_> {
             .map_err(|error| failed(&error))?;
         if is_new {
             self.check_room(size)?;
+            // Not synced: the bytes are hashed again when they are used, and a blob that a crash damaged is then
+            // missing. Ten thousand files would wait a minute for the disk.
             let place = || {
-                blob.file.sync_data()?;
                 let path = self.blob_path(sha256);
                 make_dirs(path.parent().unwrap_or(&self.dir))?;
                 fs::rename(&blob.path, path)
@@ -180,6 +182,14 @@ impl PrincipalUploads<'_> {
             *stored.entry(self.name.clone()).or_default() += size;
         }
         Ok(size)
+    }
+
+    /// Stores a blob of a bundle.
+    pub(crate) fn store_blob(&self, blob: &BundledBlob) -> Result<(), AbpError> {
+        let mut writer = self.begin_blob()?;
+        writer.write(&blob.bytes)?;
+        self.finish_blob(&writer, &blob.sha256)?;
+        Ok(())
     }
 
     /// Whether a blob is there, which is then kept for longer.
@@ -261,7 +271,10 @@ impl PrincipalUploads<'_> {
             file.write_all(bytes)?;
         }
         if hex(&hash.finalize()) != sha256 {
-            let message = format!("the blob {sha256} was changed on the disk");
+            // It is missing from now on, and asked for again.
+            fs::remove_file(self.blob_path(sha256))?;
+            let message =
+                format!("the blob {sha256} was changed on the disk; upload the workspace again");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         Ok(())

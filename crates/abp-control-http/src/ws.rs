@@ -149,6 +149,13 @@ struct Outbox {
 }
 
 impl Outbox {
+    /// An empty queue, and its end.
+    fn new() -> (Self, mpsc::UnboundedReceiver<Waiting>) {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(MAX_WAITING));
+        (Self { queue, room }, waiting)
+    }
+
     /// Waits for room; fails once the session is over.
     async fn put(&self, message: &SocketMessage) -> Result<(), SessionOver> {
         let text = serde_json::to_string(message).map_err(|_| SessionOver)?;
@@ -183,11 +190,7 @@ async fn serve(face: Arc<Face>, caller: Caller, run_id: Option<Uuid>, upgraded: 
         .max_write_buffer_size(usize::MAX);
     let io = TokioIo::new(upgraded);
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let (queue, mut waiting) = mpsc::unbounded_channel();
-    let outbox = Outbox {
-        queue,
-        room: Arc::new(Semaphore::new(MAX_WAITING)),
-    };
+    let (outbox, mut waiting) = Outbox::new();
     let mut closing = face.closing();
     let keep_alive = Duration::from_secs(face.config().server.keepalive_secs.max(1).into());
     let mut session = Session {
@@ -355,4 +358,40 @@ fn command(text: &[u8]) -> Result<SocketCommand, Refusal> {
         object.insert("type".to_owned(), Value::from("follow"));
     }
     read_json(value.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts messages of that size until none is taken any more; how many were.
+    async fn fill(outbox: &Outbox, size: usize) -> usize {
+        let message = SocketMessage::Event {
+            run_id: Uuid::nil(),
+            seq: 0,
+            event: Value::from("x".repeat(size)),
+        };
+        let mut taken = 0;
+        while taken < 100 {
+            let put = outbox.put(&message);
+            match tokio::time::timeout(Duration::from_millis(100), put).await {
+                Ok(put) => assert!(put.is_ok()),
+                Err(_) => break,
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// B16: what waits for a client that does not read is bounded by bytes, however long the messages are;
+    /// a client that reads again gets more.
+    #[tokio::test]
+    async fn b16_what_waits_for_a_client_is_bounded_by_bytes() {
+        for (size, taken) in [(300 << 10, 3), (MAX_WAITING * 2, 1)] {
+            let (outbox, mut waiting) = Outbox::new();
+            assert_eq!(fill(&outbox, size).await, taken, "messages of {size} bytes");
+            drop(waiting.recv().await);
+            assert_eq!(fill(&outbox, size).await, 1, "messages of {size} bytes");
+        }
+    }
 }

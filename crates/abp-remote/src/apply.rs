@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use abp_error::{AbpError, ErrorCode};
-use abp_workspace::{Application, ChangeSet, ChangedPath, FileKind};
+use abp_runtime::may_die;
+use abp_workspace::{Application, ChangeSet, ChangedPath, CommittedApplication, FileKind};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::Remote;
+use crate::journal::JournalFile;
 
 /// What to apply, and where.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub struct LocalApply {
     pub paths: Vec<PathBuf>,
     /// Agrees to paths that run code or steer tools on this machine.
     pub agree_to_host_files: bool,
+    /// The directory of the journals, which [`recover_applies`](crate::recover_applies) reads after a crash.
+    pub journals: PathBuf,
 }
 
 /// Applies undecided changes of a run, three-way, all of them or none. Returns the applied paths.
@@ -67,17 +71,54 @@ pub async fn apply_locally(
         }
     }
     let applied = tokio::task::spawn_blocking(move || {
-        let images = |sha256: &[u8; 32]| before.get(sha256).cloned();
-        let planned = Application::begin(tree.path(), &changes, &request.paths, images)?;
-        let committed = planned.stage_contents()?.commit()?;
-        let paths = committed.paths().to_vec();
-        committed.clean_up()?;
-        Ok(paths)
+        write_changes(run_id, &request, &changes, tree.path(), &before)
     });
-    match applied.await {
-        Ok(applied) => applied.map_err(|error: abp_workspace::Error| workspace(&error)),
-        Err(error) => Err(failed(&error)),
-    }
+    applied.await.map_err(|error| failed(&error))?
+}
+
+/// Writes the changes into the directory. Every step is durable in the journal before the next one touches
+/// the directory.
+fn write_changes(
+    run_id: Uuid,
+    request: &LocalApply,
+    changes: &ChangeSet,
+    tree: &Path,
+    before: &BTreeMap<[u8; 32], Vec<u8>>,
+) -> Result<Vec<PathBuf>, AbpError> {
+    let journal = JournalFile::begin(&request.journals, run_id)?;
+    let committed = match commit(&journal, request, changes, tree, before) {
+        Ok(committed) => committed,
+        // What could not be committed was undone.
+        Err(error) => {
+            journal.end()?;
+            return Err(error);
+        }
+    };
+    may_die("remote-apply-committed");
+    journal.write(committed.journal())?;
+    let paths = committed.paths().to_vec();
+    committed.clean_up().map_err(|error| workspace(&error))?;
+    journal.end()?;
+    Ok(paths)
+}
+
+fn commit(
+    journal: &JournalFile,
+    request: &LocalApply,
+    changes: &ChangeSet,
+    tree: &Path,
+    before: &BTreeMap<[u8; 32], Vec<u8>>,
+) -> Result<CommittedApplication, AbpError> {
+    let images = |sha256: &[u8; 32]| before.get(sha256).cloned();
+    let planned = Application::begin(tree, changes, &request.paths, images)
+        .map_err(|error| workspace(&error))?;
+    journal.write(planned.journal())?;
+    let staged = planned
+        .stage_contents()
+        .map_err(|error| workspace(&error))?;
+    journal.write(staged.journal())?;
+    may_die("remote-apply-committing");
+    staged.commit().map_err(|error| workspace(&error))
 }
 
 /// Refuses a change set in which something lies beneath a file or a link: a server could lead writes out of

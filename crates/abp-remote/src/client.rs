@@ -3,8 +3,9 @@
 use std::fmt;
 
 use abp_control_http::api::{
-    AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, DeletedRun,
-    DiscardReport, OneTimeCode, RunList, RunView, SessionPage, SubmitRequest, SubmittedRun,
+    AnswerRequest, ApprovalPage, ApprovalView, CancelRequestBody, ChangesView, CheckpointView,
+    DeletedRun, DiscardReport, OneTimeCode, ReceiptPage, RunList, RunView, SessionPage,
+    SubmitRequest, SubmittedRun, VerifyReport,
 };
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorBody, ErrorCode};
@@ -199,6 +200,33 @@ impl Remote {
     /// As [`Self::submit`].
     pub async fn receipt(&self, run_id: Uuid) -> Result<Receipt, AbpError> {
         self.get(&format!("/runs/{run_id}/receipt")).await
+    }
+
+    /// The newest receipts of runs that the key may see.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn receipts(&self, limit: u32) -> Result<ReceiptPage, AbpError> {
+        self.get(&format!("/receipts?limit={}", limit.clamp(1, 1000)))
+            .await
+    }
+
+    /// Has the server judge a document that claims to be a receipt.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn verify(&self, document: Bytes) -> Result<VerifyReport, AbpError> {
+        let path = "/receipts/verify";
+        let answer = self.send(Method::POST, path, HeaderMap::new(), document);
+        read_json(answer.await?).await
+    }
+
+    /// The newest signed checkpoint of the server's log.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn checkpoint(&self) -> Result<CheckpointView, AbpError> {
+        self.get("/log/checkpoint").await
     }
 
     /// The undecided changes of a run.

@@ -13,9 +13,11 @@ mod apply;
 mod client;
 mod connect;
 mod events;
+mod journal;
 mod upload;
 
 pub use apply::{LocalApply, apply_locally};
 pub use client::{Remote, RemoteAddress};
 pub use events::RemoteEvents;
+pub use journal::{RecoveredApply, recover_applies};
 pub use upload::UploadSummary;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use abp_control_http::api::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};
+use abp_control_http::api::{
+    BlobStored, BlobsStored, ManifestEntry, WorkspaceManifest, WorkspaceView,
+};
 use abp_core::WorkspaceSpec;
 use abp_error::{AbpError, ErrorCode};
 use abp_glob::GlobList;
@@ -16,8 +18,14 @@ use uuid::Uuid;
 
 use crate::Remote;
 
-/// How many files are uploaded at once.
+/// How many requests are under way at once.
 const AT_ONCE: usize = 8;
+/// Files of at most this many bytes share requests.
+const BUNDLED: u64 = 256 << 10;
+/// A request of small files has about this many bytes at most.
+const BUNDLE_BYTES: u64 = 4 << 20;
+/// The most small files of one request.
+const BUNDLE_FILES: usize = 1_000;
 
 /// An uploaded workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +44,16 @@ pub struct UploadSummary {
 struct Snapshot {
     manifest: WorkspaceManifest,
     /// The copy of each blob, by its hash.
-    files: BTreeMap<String, PathBuf>,
+    files: BTreeMap<String, SnapshotFile>,
     /// Removes the copy when it is dropped.
     _dir: tempfile::TempDir,
+}
+
+/// The copy of a file.
+#[derive(Debug, Clone)]
+struct SnapshotFile {
+    path: PathBuf,
+    size: u64,
 }
 
 impl Remote {
@@ -70,26 +85,48 @@ impl Remote {
     async fn upload_blobs(
         &self,
         wanted: BTreeSet<String>,
-        files: &BTreeMap<String, PathBuf>,
+        files: &BTreeMap<String, SnapshotFile>,
     ) -> Result<u64, AbpError> {
-        let mut uploads = JoinSet::new();
-        let mut total = 0;
+        let mut small = Vec::new();
+        let mut uploads = Uploads::default();
         for sha256 in wanted {
             // A server that asks for anything else gets nothing.
-            let Some(path) = files.get(&sha256).cloned() else {
+            let Some(file) = files.get(&sha256).cloned() else {
                 let message = "the server asks for a file that is not part of the workspace";
                 return Err(AbpError::new(ErrorCode::BackendUnavailable, message));
             };
-            if uploads.len() >= AT_ONCE {
-                total += finished(uploads.join_next().await)?;
+            if file.size <= BUNDLED {
+                small.push((sha256, file));
+                continue;
             }
             let remote = self.clone();
-            uploads.spawn(async move { remote.upload_blob(&sha256, &path).await });
+            let upload = async move { remote.upload_blob(&sha256, &file.path).await };
+            uploads.add(upload).await?;
         }
-        while let Some(done) = uploads.join_next().await {
-            total += finished(Some(done))?;
+        for bundle in bundles(small) {
+            let remote = self.clone();
+            let upload = async move { remote.upload_bundle(bundle).await };
+            uploads.add(upload).await?;
         }
-        Ok(total)
+        uploads.finish().await
+    }
+
+    /// Uploads many small files in one request.
+    async fn upload_bundle(&self, files: Vec<(String, SnapshotFile)>) -> Result<u64, AbpError> {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut body = Vec::new();
+            for (sha256, file) in files {
+                let bytes = std::fs::read(&file.path)?;
+                body.extend_from_slice(format!("{sha256} {}\n", bytes.len()).as_bytes());
+                body.extend_from_slice(&bytes);
+            }
+            Ok::<_, std::io::Error>(body)
+        });
+        let body = read.await.map_err(|error| internal(&error))?;
+        let body = body.map_err(|error| internal(&error))?;
+        let answer = self.send(Method::POST, "/blobs", octets(), Bytes::from(body));
+        let stored: BlobsStored = crate::client::read_json(answer.await?).await?;
+        Ok(stored.bytes)
     }
 
     async fn upload_blob(&self, sha256: &str, path: &Path) -> Result<u64, AbpError> {
@@ -97,23 +134,70 @@ impl Remote {
         let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
         let bytes = read.map_err(|error| internal(&error))?;
         let bytes = bytes.map_err(|error| internal(&error))?;
-        let mut headers = HeaderMap::new();
-        let media = HeaderValue::from_static("application/octet-stream");
-        headers.insert(CONTENT_TYPE, media);
         let path = format!("/blobs/{sha256}");
-        let answer = self.send(Method::PUT, &path, headers, Bytes::from(bytes));
+        let answer = self.send(Method::PUT, &path, octets(), Bytes::from(bytes));
         let stored: BlobStored = crate::client::read_json(answer.await?).await?;
         Ok(stored.size)
     }
 }
 
-fn finished(
-    done: Option<Result<Result<u64, AbpError>, tokio::task::JoinError>>,
-) -> Result<u64, AbpError> {
-    match done {
-        Some(Ok(size)) => size,
-        Some(Err(error)) => Err(internal(&error)),
-        None => Ok(0),
+/// The headers of a request whose body is bytes.
+fn octets() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let media = HeaderValue::from_static("application/octet-stream");
+    headers.insert(CONTENT_TYPE, media);
+    headers
+}
+
+/// Groups small files into requests.
+fn bundles(files: Vec<(String, SnapshotFile)>) -> Vec<Vec<(String, SnapshotFile)>> {
+    let mut bundles = Vec::new();
+    let (mut bundle, mut size) = (Vec::new(), 0);
+    for (sha256, file) in files {
+        size += file.size;
+        bundle.push((sha256, file));
+        if size >= BUNDLE_BYTES || bundle.len() >= BUNDLE_FILES {
+            bundles.push(std::mem::take(&mut bundle));
+            size = 0;
+        }
+    }
+    if !bundle.is_empty() {
+        bundles.push(bundle);
+    }
+    bundles
+}
+
+/// Uploads under way, a few at once.
+#[derive(Default)]
+struct Uploads {
+    tasks: JoinSet<Result<u64, AbpError>>,
+    bytes: u64,
+}
+
+impl Uploads {
+    async fn add(
+        &mut self,
+        upload: impl Future<Output = Result<u64, AbpError>> + Send + 'static,
+    ) -> Result<(), AbpError> {
+        if self.tasks.len() >= AT_ONCE {
+            self.join_one().await?;
+        }
+        self.tasks.spawn(upload);
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<u64, AbpError> {
+        while !self.tasks.is_empty() {
+            self.join_one().await?;
+        }
+        Ok(self.bytes)
+    }
+
+    async fn join_one(&mut self) -> Result<(), AbpError> {
+        if let Some(done) = self.tasks.join_next().await {
+            self.bytes += done.map_err(|error| internal(&error))??;
+        }
+        Ok(())
     }
 }
 
@@ -138,7 +222,11 @@ fn snapshot(spec: &WorkspaceSpec, hidden: &GlobList) -> Result<Snapshot, AbpErro
         match entry.kind() {
             FileKind::File => {
                 let sha256 = hex(entry);
-                files.insert(sha256.clone(), root.join(path));
+                let copy = SnapshotFile {
+                    path: root.join(path),
+                    size: entry.size(),
+                };
+                files.insert(sha256.clone(), copy);
                 entries.push(ManifestEntry::File {
                     path: path.to_owned(),
                     sha256,

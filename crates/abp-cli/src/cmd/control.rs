@@ -5,8 +5,9 @@ use abp_control::{
     find_run,
 };
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_store::{RunRecord, Store};
+use abp_store::{RunRecord, RunState, Store};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::args::{AnswerArgs, ApprovalsArgs, CancelArgs, GlobalArgs, LogsArgs};
 use crate::output::{DIM, Output};
@@ -30,16 +31,52 @@ pub(crate) fn approvals(
             Some(store) => listed_approvals(&session, store, args).await?,
             None => Vec::new(),
         };
-        if output.is_json() {
-            let rows: Vec<Value> = listed.iter().map(to_json).collect();
-            output.json(&json!({ "approvals": rows }))?;
-            return Ok(ExitStatus::Success);
-        }
-        for approval in &listed {
-            output.line(&describe(approval));
-        }
-        Ok(ExitStatus::Success)
+        tell_approvals(&listed, output)
     })
+}
+
+/// Prints questions, of this machine or of a server.
+pub(super) fn tell_approvals(
+    listed: &[ApprovalRecord],
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    if output.is_json() {
+        let rows: Vec<Value> = listed.iter().map(to_json).collect();
+        output.json(&json!({ "approvals": rows }))?;
+        return Ok(ExitStatus::Success);
+    }
+    for approval in listed {
+        output.line(&describe(approval));
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// Prints a question that was answered just now.
+pub(super) fn tell_answered(
+    approval: &ApprovalRecord,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    if output.is_json() {
+        output.json(&to_json(approval))?;
+    } else {
+        output.line(&describe(approval));
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// Prints what became of a request to cancel a run.
+pub(super) fn tell_cancelled(
+    run_id: Uuid,
+    state: RunState,
+    said: &str,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
+    if output.is_json() {
+        output.json(&json!({ "run_id": run_id, "state": state, "said": said }))?;
+    } else {
+        output.line(&format!("run {run_id} {said}"));
+    }
+    Ok(ExitStatus::Success)
 }
 
 async fn listed_approvals(
@@ -76,14 +113,7 @@ pub(crate) fn answer(
             reason: args.reason.clone(),
         };
         match session.plane.answer(&operator(), args.id, answer).await? {
-            AnswerOutcome::Recorded(approval) => {
-                if output.is_json() {
-                    output.json(&to_json(&approval))?;
-                } else {
-                    output.line(&describe(&approval));
-                }
-                Ok(ExitStatus::Success)
-            }
+            AnswerOutcome::Recorded(approval) => tell_answered(&approval, output),
             AnswerOutcome::AlreadyAnswered(approval) => {
                 let message = format!("it is answered already: {}", describe(&approval));
                 Err(AbpError::new(ErrorCode::ApprovalAnswered, message))
@@ -113,12 +143,7 @@ pub(crate) fn cancel(
             CancelOutcome::AlreadyRequested(run) => (run, "was being cancelled already"),
             CancelOutcome::AlreadyEnded(run) => (run, "had ended already"),
         };
-        if output.is_json() {
-            output.json(&json!({ "run_id": run.run_id, "state": run.state, "said": said }))?;
-        } else {
-            output.line(&format!("run {} {said}", run.run_id));
-        }
-        Ok(ExitStatus::Success)
+        tell_cancelled(run.run_id, run.state, said, output)
     })
 }
 
@@ -165,7 +190,7 @@ pub(crate) fn logs(
     })
 }
 
-pub(crate) fn describe(approval: &ApprovalRecord) -> String {
+fn describe(approval: &ApprovalRecord) -> String {
     let target = approval.target.as_deref().unwrap_or_default();
     let what = one_line(format!("{} {target}", approval.tool).trim_end());
     let (id, run_id) = (approval.id, approval.run_id);
@@ -185,7 +210,7 @@ pub(crate) fn describe(approval: &ApprovalRecord) -> String {
     format!("{id}  {what}  {state}  {DIM}run {run_id}{DIM:#}")
 }
 
-pub(crate) fn to_json(approval: &ApprovalRecord) -> Value {
+fn to_json(approval: &ApprovalRecord) -> Value {
     let answer = approval.answer.as_ref().map(|answer| {
         json!({
             "verdict": answer.verdict,

@@ -16,6 +16,8 @@ use crate::input;
 use crate::output::{BAD, GOOD, NOTE, Output};
 use crate::text::one_line;
 
+pub(crate) use self::log::{tell_checkpoint, tell_receipts};
+
 pub(crate) fn run(
     args: &ReceiptArgs,
     global: &GlobalArgs,

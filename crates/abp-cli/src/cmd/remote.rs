@@ -1,10 +1,12 @@
 //! Commands on another machine's control plane: `--remote URL`, or `ABP_REMOTE`.
 
 mod control;
+mod receipt;
 mod run;
 
 use std::path::PathBuf;
 
+use abp_config::Config;
 use abp_control_http::api::{ChangeProgress, ChangesView, RunView};
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_remote::{LocalApply, Remote, RemoteAddress, apply_locally};
@@ -38,6 +40,7 @@ pub(crate) fn dispatch(
         Command::Diff(args) => diff(args, global, output),
         Command::Apply(args) => apply(args, global, output),
         Command::Discard(args) => discard(args, global, output),
+        Command::Receipt(args) => return receipt::run(args, global, output),
         Command::Sessions(args) => sessions::run_remote(args, global, output),
         Command::Logs(args) => control::logs(args, global, output),
         Command::Cancel(args) => control::cancel(args, global, output),
@@ -72,6 +75,11 @@ struct Origin {
 fn origin_file(session: &Session, run_id: Uuid) -> PathBuf {
     let dir = session.config().state_dir.join("remote");
     dir.join(format!("{run_id}.json"))
+}
+
+/// The directory of the journals of applications on this machine.
+pub(crate) fn journals(config: &Config) -> PathBuf {
+    config.state_dir.join("remote").join("applying")
 }
 
 /// Remembers which directory a run's workspace was uploaded from.
@@ -239,6 +247,7 @@ fn apply(
             root,
             paths: args.paths.clone(),
             agree_to_host_files: args.allow_host_files,
+            journals: journals(session.config()),
         };
         let paths = apply_locally(&remote, run.run_id, request).await?;
         let run_id = run.run_id;

@@ -242,3 +242,69 @@ fn a_detached_run_is_answered_cancelled_and_read_from_elsewhere() {
         again.stdout
     );
 }
+
+/// F5: an application of a remote run that dies between any two steps is brought to its end by the next
+/// command, whatever it is.
+#[test]
+fn f5_an_interrupted_application_of_a_remote_run_is_finished_by_the_next_command() {
+    let (server, desk) = (Desk::new(), Desk::new());
+    let served = Served::start(&server, &[]);
+    for place in ["remote-apply-committing", "remote-apply-committed"] {
+        let (status, summary) = remote_json(&desk, &served, &["run", "--task", "say hello"]);
+        assert_eq!(status, 0, "{summary}");
+        let run = summary["run_id"].as_str().unwrap();
+        let mut dying = desk.command(&["apply", run]);
+        dying
+            .env("ABP_REMOTE", &served.base)
+            .env("ABP_REMOTE_KEY", &served.key)
+            .env("ABP_TEST_DIE_AT", place);
+        assert!(!dying.output().unwrap().status.success(), "{place}");
+        let next = desk.abp(&["runs", "list"]);
+        assert!(
+            next.stderr.contains("it is applied now"),
+            "{place}: {}",
+            next.stderr
+        );
+        assert!(desk.path("abp-hello.md").exists(), "{place}");
+        let again = desk.abp(&["runs", "list"]);
+        assert!(
+            !again.stderr.contains("interrupted"),
+            "{place}: {}",
+            again.stderr
+        );
+        std::fs::remove_file(desk.path("abp-hello.md")).unwrap();
+    }
+}
+
+/// Receipts of a server are listed and judged from elsewhere.
+#[test]
+fn receipts_of_a_server_are_listed_and_judged_from_elsewhere() {
+    let (server, desk) = (Desk::new(), Desk::new());
+    let served = Served::start(&server, &[]);
+    let (_, summary) = remote_json(&desk, &served, &["run", "--task", "say hello"]);
+    let run = summary["run_id"].as_str().unwrap();
+    let (_, listed) = remote_json(&desk, &served, &["receipt", "list"]);
+    assert_eq!(listed["receipts"][0]["run_id"], json!(run), "{listed}");
+    let (_, shown) = remote_json(&desk, &served, &["runs", "show", run]);
+    for (outcome, status) in [("complete", 0), ("failed", 7)] {
+        let mut receipt = shown["receipt"].clone();
+        receipt["outcome"] = json!(outcome);
+        desk.write("receipt.json", receipt.to_string());
+        let judged = remote(&desk, &served, &["receipt", "verify", "receipt.json"]);
+        assert_eq!(
+            judged.status, status,
+            "{outcome}: {} {}",
+            judged.stdout, judged.stderr
+        );
+    }
+    let checkpoint = remote(&desk, &served, &["receipt", "checkpoint"]);
+    assert_eq!(checkpoint.status, 0, "{}", checkpoint.stderr);
+    assert!(
+        checkpoint.stdout.lines().count() > 3,
+        "{}",
+        checkpoint.stdout
+    );
+    let deleted = remote(&desk, &served, &["runs", "delete", run]);
+    assert_eq!(deleted.status, 0, "{}", deleted.stderr);
+    assert_eq!(remote(&desk, &served, &["sessions"]).status, 0);
+}

@@ -65,3 +65,15 @@ pub struct BlobStored {
     /// Its size in bytes.
     pub size: u64,
 }
+
+/// The most bytes of a blob of a bundle. Larger ones are uploaded by themselves.
+pub const MAX_BUNDLED_BLOB: usize = 1 << 20;
+
+/// The blobs of a bundle, which are stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BlobsStored {
+    /// How many there were.
+    pub count: u64,
+    /// How many bytes they had.
+    pub bytes: u64,
+}

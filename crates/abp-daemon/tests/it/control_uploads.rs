@@ -225,3 +225,26 @@ fn a_root_lies_below_the_configured_ones() {
         assert_eq!(reply.status, 400, "{}: {}", bad.display(), reply.text());
     }
 }
+
+/// Many small files come in one request; a wrong one is refused, and those before it stay.
+#[test]
+fn small_files_are_uploaded_together() {
+    let lab = Lab::start(&[]);
+    let key = lab.key("own", &[KeyScope::Upload]);
+    let frame = |text: &str, hash: &str| format!("{hash} {}\n{text}", text.len());
+    let hash = |text: &str| sha256(text.as_bytes());
+    let send = |body: &str| {
+        let headers = "content-type: application/octet-stream\r\n";
+        lab.call("POST", &key, "/v1/blobs", headers, body.as_bytes())
+    };
+    let good = frame("one", &hash("one")) + &frame("", &hash(""));
+    let stored = send(&good);
+    assert_eq!(stored.status, 201, "{}", stored.text());
+    assert_eq!(stored.json(), json!({ "count": 2, "bytes": 3 }));
+    let wrong = frame("two", &hash("two")) + &frame("three", &hash("two"));
+    assert_eq!(send(&wrong).status, 422, "a hash of other bytes");
+    assert_eq!(send("x").status, 400);
+    let files = ["one", "two", "three"].map(|text| (text, text));
+    let view = announce(&lab, &key, &manifest(&files));
+    assert_eq!(missing(&view), [hash("three")]);
+}

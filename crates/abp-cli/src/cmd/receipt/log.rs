@@ -7,6 +7,7 @@ use abp_receipt::{ExportedReceipt, KeyRing, SignedCheckpoint, VerifyingKey};
 use abp_store::{StoreCoverage, StoreReader, StoreReport, VerifyOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::args::{GlobalArgs, VerifyArgs};
 use crate::cmd::exchanges;
@@ -137,19 +138,26 @@ pub(super) fn list(
             None => Ok(Vec::new()),
         }
     })?;
+    let rows = receipts.into_iter();
+    let rows: Vec<_> = rows
+        .map(|row| (row.log_seq, row.run_id, row.sha256.to_string()))
+        .collect();
+    tell_receipts(&rows, output)
+}
+
+/// Prints receipts: place in the log, run and hash of each.
+pub(crate) fn tell_receipts(
+    rows: &[(u64, Uuid, String)],
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     if output.is_json() {
-        let rows: Vec<_> = receipts
-            .iter()
-            .map(|row| json!({ "run_id": row.run_id, "seq": row.log_seq, "sha256": row.sha256 }))
-            .collect();
+        let row = |(seq, run_id, sha256): &(u64, Uuid, String)| json!({ "run_id": run_id, "seq": seq, "sha256": sha256 });
+        let rows: Vec<_> = rows.iter().map(row).collect();
         output.json(&json!({ "receipts": rows }))?;
-    } else {
-        for row in receipts {
-            output.line(&format!(
-                "{:>6}  {}  {}",
-                row.log_seq, row.run_id, row.sha256
-            ));
-        }
+        return Ok(ExitStatus::Success);
+    }
+    for (seq, run_id, sha256) in rows {
+        output.line(&format!("{seq:>6}  {run_id}  {sha256}"));
     }
     Ok(ExitStatus::Success)
 }
@@ -161,10 +169,18 @@ pub(super) fn checkpoint(global: &GlobalArgs, output: &mut Output) -> Result<Exi
         let store = session.existing_store().await?;
         store.latest_checkpoint().await.map_err(stored)
     })?;
+    tell_checkpoint(&checkpoint.to_string(), output)
+}
+
+/// Prints a checkpoint, byte for byte.
+pub(crate) fn tell_checkpoint(
+    checkpoint: &str,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     if output.is_json() {
-        output.json(&json!({ "checkpoint": checkpoint.to_string() }))?;
+        output.json(&json!({ "checkpoint": checkpoint }))?;
     } else {
-        output.write(&checkpoint.to_string());
+        output.write(checkpoint);
     }
     Ok(ExitStatus::Success)
 }

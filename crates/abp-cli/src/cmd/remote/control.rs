@@ -2,11 +2,11 @@
 
 use abp_error::{AbpError, ExitStatus};
 use abp_store::ApprovalRecord;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::connect;
 use crate::args::{AnswerArgs, ApprovalsArgs, CancelArgs, GlobalArgs, LogsArgs};
-use crate::cmd::control::{describe, to_json};
+use crate::cmd::control::{tell_answered, tell_approvals, tell_cancelled};
 use crate::output::Output;
 use crate::render::EventPrinter;
 use crate::session::block_on;
@@ -50,12 +50,7 @@ pub(super) fn cancel(
             (false, true) => "was being cancelled already",
             (false, false) => "is being cancelled",
         };
-        if output.is_json() {
-            output.json(&json!({ "run_id": run.run_id, "state": run.state, "said": said }))?;
-        } else {
-            output.line(&format!("run {} {said}", run.run_id));
-        }
-        Ok(ExitStatus::Success)
+        tell_cancelled(run.run_id, run.state.into(), said, output)
     })
 }
 
@@ -75,15 +70,7 @@ pub(super) fn approvals(
             .filter(|approval| run_id.is_none_or(|run_id| run_id == approval.run_id))
             .map(Into::into)
             .collect();
-        if output.is_json() {
-            let rows: Vec<Value> = listed.iter().map(to_json).collect();
-            output.json(&json!({ "approvals": rows }))?;
-            return Ok(ExitStatus::Success);
-        }
-        for approval in &listed {
-            output.line(&describe(approval));
-        }
-        Ok(ExitStatus::Success)
+        tell_approvals(&listed, output)
     })
 }
 
@@ -96,12 +83,6 @@ pub(super) fn answer(
     let remote = connect(global)?;
     block_on(async {
         let answered = remote.answer(args.id, approve, args.reason.clone()).await?;
-        let approval = ApprovalRecord::from(answered);
-        if output.is_json() {
-            output.json(&to_json(&approval))?;
-        } else {
-            output.line(&describe(&approval));
-        }
-        Ok(ExitStatus::Success)
+        tell_answered(&answered.into(), output)
     })
 }

@@ -134,8 +134,9 @@ impl AnswerChange {
             }
             Self::ForgetBefore(at) => {
                 let forgotten = sql::query(
-                    "DELETE FROM answers WHERE rowid IN (
-                        SELECT rowid FROM answers WHERE created_at < ? ORDER BY created_at LIMIT ?
+                    "DELETE FROM answers WHERE (principal, id) IN (
+                        SELECT principal, id FROM answers
+                        WHERE created_at < ? ORDER BY created_at LIMIT ?
                     )",
                 )
                 .bind(at.as_unix_millis())
@@ -150,8 +151,12 @@ impl AnswerChange {
 
 async fn keep(connection: &mut Connection, kept: &KeptAnswer) -> Result<Done, Blocked> {
     sql::query(
-        "INSERT OR REPLACE INTO answers (principal, id, upstream, native, model, created_at,
-            input_items, answer, previous) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO answers (principal, id, upstream, native, model, created_at,
+            input_items, answer, previous) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (principal, id) DO UPDATE SET upstream = excluded.upstream,
+            native = excluded.native, model = excluded.model, created_at = excluded.created_at,
+            input_items = excluded.input_items, answer = excluded.answer,
+            previous = excluded.previous",
     )
     .bind(kept.principal.as_str())
     .bind(kept.id.as_str())

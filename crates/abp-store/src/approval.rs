@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use abp_core::Timestamp;
+use serde::Serialize;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use crate::command::{Command, Done};
 use crate::engine::Blocked;
 use crate::engine::connection::Connection;
 use crate::engine::sql::{self, Row};
+use crate::outbox::{Destinations, post};
 use crate::queue::{Lease, later};
 use crate::read::{MAX_PAGE_ROWS, Unreadable, damaged, uuid_of};
 use crate::{Store, StoreError, StoreReader};
@@ -335,7 +337,8 @@ async fn ask(
     let earlier: Option<(String, bool)> = sql::query_as(
         "SELECT id, verdict IS NULL FROM approvals
         WHERE run = ?1 AND epoch < ?2 AND used_epoch IS NULL
-            AND rule IS ?3 AND tool = ?4 AND target IS ?5
+            AND rule IS NOT DISTINCT FROM ?3 AND tool = ?4
+            AND target IS NOT DISTINCT FROM ?5
             AND (verdict IS NULL OR verdict IN ('approved', 'denied'))
         ORDER BY seq LIMIT 1",
     )
@@ -359,9 +362,10 @@ async fn ask(
         }
         return Ok(id);
     }
-    let seq: i64 = sql::query_scalar(
+    let expires_at = later(by.now, new.timeout);
+    sql::query(
         "INSERT INTO approvals (id, run, epoch, rule, tool, target, reason, asked_at, expires_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(new.id.to_string())
     .bind(run.id)
@@ -371,24 +375,53 @@ async fn ask(
     .bind(new.target.as_deref())
     .bind(new.reason.as_str())
     .bind(by.now.as_unix_millis())
-    .bind(later(by.now, new.timeout))
-    .fetch_one(&mut *connection)
+    .bind(expires_at)
+    .execute(&mut *connection)
     .await?;
-    sql::query(
-        "INSERT INTO outbox (run, destination, topic, body, created_at, due_at)
-        SELECT runs.id, value, 'approval.requested', json_object(
-                'topic', 'approval.requested', 'run_id', run_id, 'approval_id', approvals.id,
-                'tool', tool, 'target', target, 'reason', reason,
-                'asked_at', asked_at, 'expires_at', expires_at),
-            ?1, ?1
-        FROM approvals JOIN runs ON runs.id = approvals.run, json_each(runs.notify)
-        WHERE seq = ?2",
-    )
-    .bind(by.now.as_unix_millis())
-    .bind(seq)
-    .execute(connection)
-    .await?;
+    announce_question(connection, by, run.id, new, expires_at).await?;
     Ok(new.id)
+}
+
+/// Tells the webhooks of a run of its question.
+async fn announce_question(
+    connection: &mut Connection,
+    by: Writing<'_>,
+    run: i64,
+    new: &NewApproval,
+    expires_at: i64,
+) -> Result<(), Blocked> {
+    #[derive(Serialize)]
+    struct ApprovalRequested<'a> {
+        topic: &'a str,
+        run_id: &'a str,
+        approval_id: Uuid,
+        tool: &'a str,
+        target: Option<&'a str>,
+        reason: &'a str,
+        asked_at: i64,
+        expires_at: i64,
+    }
+    let row = sql::query("SELECT run_id, notify FROM runs WHERE id = ?")
+        .bind(run)
+        .fetch_one(&mut *connection)
+        .await?;
+    let topic = "approval.requested";
+    let message = ApprovalRequested {
+        topic,
+        run_id: row.try_get(0)?,
+        approval_id: new.id,
+        tool: &new.tool,
+        target: new.target.as_deref(),
+        reason: &new.reason,
+        asked_at: by.now.as_unix_millis(),
+        expires_at,
+    };
+    let to = Destinations {
+        run,
+        names: row.try_get(1)?,
+        topic,
+    };
+    post(connection, by, &to, &message).await
 }
 
 async fn settle(

@@ -223,6 +223,10 @@ impl<'a> Batch<'a> {
             Command::Rotate => {
                 self.take_up_log().await?;
                 let keys = self.log.keys().clone();
+                if keys.is_operators() {
+                    let path = by.path.to_owned();
+                    return Err(StoreError::OperatorKey { path }.into());
+                }
                 let Some(tail) = &mut self.tail else {
                     return Err(StoreError::Closed.into());
                 };
@@ -514,7 +518,7 @@ impl<'a> Batch<'a> {
 
     /// Notes that this process has records on their way, where that is not noted.
     async fn open_exchanges(&mut self) -> Result<(), Blocked> {
-        sql::query("INSERT OR IGNORE INTO exchange_writers (owner) VALUES (?)")
+        sql::query("INSERT INTO exchange_writers (owner) VALUES (?) ON CONFLICT DO NOTHING")
             .bind(self.by.token)
             .execute(self.writing())
             .await?;
@@ -585,13 +589,14 @@ impl<'a> Batch<'a> {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
             let chunk: Vec<Uuid> = runs.by_ref().take(MAX_LOOKUP).collect();
-            let Some((_, statement)) = LOOKUPS.iter().find(|(places, _)| *places >= chunk.len())
+            let Some((places, statement)) =
+                LOOKUPS.iter().find(|(places, _)| *places >= chunk.len())
             else {
                 break;
             };
             let mut query = sql::query(AssertSqlSafe(Arc::clone(statement)));
-            for run_id in chunk {
-                query = query.bind(run_id.to_string());
+            for place in 0..*places {
+                query = query.bind(chunk.get(place).map(Uuid::to_string));
             }
             for row in query.fetch_all(&mut *self.connection).await? {
                 let run_id: Uuid = row

@@ -256,7 +256,8 @@ async fn settle(
     };
     sql::query(
         "UPDATE budgets SET reserved = reserved - ?2, reserved_tokens = reserved_tokens - ?3,
-            spent = min(spent + ?4, 1 << 62), spent_tokens = min(spent_tokens + ?5, 1 << 62)
+            spent = CASE WHEN spent > 4611686018427387904 - ?4 THEN 4611686018427387904 ELSE spent + ?4 END,
+            spent_tokens = CASE WHEN spent_tokens > 4611686018427387904 - ?5 THEN 4611686018427387904 ELSE spent_tokens + ?5 END
         WHERE key = ?1",
     )
     .bind(key)
@@ -271,8 +272,9 @@ async fn settle(
 
 async fn spend(connection: &mut Connection, key: &str, used: Amounts) -> Result<Done, Blocked> {
     let counted = sql::query(
-        "UPDATE budgets SET spent = min(spent + ?2, 1 << 62),
-            spent_tokens = min(spent_tokens + ?3, 1 << 62), requests = requests + 1
+        "UPDATE budgets SET spent = CASE WHEN spent > 4611686018427387904 - ?2 THEN 4611686018427387904 ELSE spent + ?2 END,
+            spent_tokens = CASE WHEN spent_tokens > 4611686018427387904 - ?3 THEN 4611686018427387904 ELSE spent_tokens + ?3 END,
+            requests = requests + 1
         WHERE key = ?1",
     )
     .bind(key)

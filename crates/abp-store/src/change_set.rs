@@ -107,6 +107,8 @@ pub struct OpenApplication {
     pub owner_alive: bool,
     /// Whether that process is this one.
     pub own: bool,
+    /// Whether that process is or was on this node, where the files are that it writes to.
+    pub is_local: bool,
 }
 
 /// What is needed to finish an application.

@@ -1,11 +1,13 @@
 //! Noticing that the store changed, whichever process changed it.
 //!
-//! SQLite counts, for each connection, the changes by all others: `PRAGMA data_version`. One task per
-//! store asks for it while anybody waits, and wakes all who wait.
+//! SQLite counts, for each connection, the changes by all others: `PRAGMA data_version`. On Postgres, the
+//! snapshot of the next transaction changes with each that ends. One task per store asks for it while
+//! anybody waits, and wakes all who wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::watch;
@@ -16,9 +18,58 @@ const POLL: Duration = Duration::from_millis(100);
 /// Tells of changes to the store.
 #[derive(Debug)]
 pub(crate) struct ChangeWatch {
-    options: SqliteConnectOptions,
+    options: WatchOptions,
     sender: watch::Sender<u64>,
     is_polling: Mutex<bool>,
+}
+
+/// How the store is asked whether it changed.
+#[derive(Debug)]
+pub(crate) enum WatchOptions {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
+}
+
+/// A connection for asking.
+enum WatchConnection {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl WatchOptions {
+    async fn connect(&self) -> Result<WatchConnection, sqlx::Error> {
+        Ok(match self {
+            Self::Sqlite(options) => WatchConnection::Sqlite(options.connect().await?),
+            Self::Postgres(options) => WatchConnection::Postgres(options.connect().await?),
+        })
+    }
+}
+
+impl WatchConnection {
+    /// Differs from an earlier one of the same connection where something was written since.
+    async fn version(&mut self) -> Result<String, sqlx::Error> {
+        match self {
+            Self::Sqlite(connection) => {
+                let version: i64 = sqlx::query_scalar("PRAGMA data_version")
+                    .fetch_one(connection)
+                    .await?;
+                Ok(version.to_string())
+            }
+            Self::Postgres(connection) => {
+                sqlx::query_scalar("SELECT CAST(pg_current_snapshot() AS TEXT)")
+                    .fetch_one(connection)
+                    .await
+            }
+        }
+    }
+
+    async fn close(self) {
+        // Nothing was written.
+        match self {
+            Self::Sqlite(connection) => drop(connection.close().await),
+            Self::Postgres(connection) => drop(connection.close().await),
+        }
+    }
 }
 
 /// Waits for changes to a store.
@@ -38,7 +89,7 @@ impl StoreChanges {
 }
 
 impl ChangeWatch {
-    pub(crate) fn new(options: SqliteConnectOptions) -> Self {
+    pub(crate) fn new(options: WatchOptions) -> Self {
         Self {
             options,
             sender: watch::Sender::new(0),
@@ -60,7 +111,7 @@ impl ChangeWatch {
 
     /// Asks until nobody waits any more.
     async fn poll(self: Arc<Self>) {
-        let mut connection: Option<SqliteConnection> = None;
+        let mut connection: Option<WatchConnection> = None;
         let mut seen = None;
         loop {
             tokio::time::sleep(POLL).await;
@@ -68,10 +119,7 @@ impl ChangeWatch {
                 connection = self.options.connect().await.ok();
             }
             let version = match &mut connection {
-                Some(open) => sqlx::query_scalar::<_, i64>("PRAGMA data_version")
-                    .fetch_one(open)
-                    .await
-                    .ok(),
+                Some(open) => open.version().await.ok(),
                 None => None,
             };
             // The numbers of two connections cannot be compared, and a failure tells nothing: whoever
@@ -85,8 +133,7 @@ impl ChangeWatch {
             seen = version;
             if self.stop_unwatched() {
                 if let Some(open) = connection.take() {
-                    // Nothing was written.
-                    drop(open.close().await);
+                    open.close().await;
                 }
                 return;
             }

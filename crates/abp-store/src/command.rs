@@ -163,6 +163,28 @@ impl Command {
         }
     }
 
+    /// Whether it may be carried out while other processes carry out such commands: it writes rows of a
+    /// run that this process holds, or rows whose change says by itself whether it may happen.
+    pub(crate) fn may_run_beside_others(&self) -> bool {
+        match self {
+            Self::Events(_) | Self::Budget(_) | Self::Queue(QueueChange::Renew(..)) => true,
+            Self::Answers(change) => matches!(change, AnswerChange::Keep(_)),
+            Self::Reasoning(change) => matches!(change, ReasoningChange::Keep(_)),
+            Self::Accept(..)
+            | Self::Finish(_)
+            | Self::Queue(_)
+            | Self::Approvals(_)
+            | Self::Outbox(_)
+            | Self::Rotate
+            | Self::Probe
+            | Self::Sweep
+            | Self::Keys(_)
+            | Self::Exchanges(_)
+            | Self::Erase(_)
+            | Self::ChangeSets(_) => false,
+        }
+    }
+
     /// Whether it is taken although the disk is full.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(

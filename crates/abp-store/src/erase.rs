@@ -152,7 +152,7 @@ impl StoreReader {
     pub async fn open_erasures(&self) -> Result<Vec<Uuid>, StoreError> {
         let query = sql::query(
             "SELECT run_id FROM erasures JOIN runs ON runs.id = erasures.run
-            WHERE is_done = 0 ORDER BY run",
+            WHERE NOT is_done ORDER BY run",
         );
         self.page(query, |row| self.run_id_of(row)).await
     }
@@ -204,11 +204,10 @@ impl StoreReader {
         limit: u32,
     ) -> Result<Vec<UndecidedRun>, StoreError> {
         let query = sql::query(
-            "SELECT run_id, max(ended_at, state_at) AS since
+            "SELECT run_id, CASE WHEN ended_at > state_at THEN ended_at ELSE state_at END AS since
             FROM change_sets JOIN runs ON runs.id = change_sets.run
-            WHERE change_sets.state IN ('proposed', 'conflict') AND ended_at IS NOT NULL
-                AND since < ?
-            ORDER BY since LIMIT ?",
+            WHERE change_sets.state IN ('proposed', 'conflict') AND ended_at < ?1 AND state_at < ?1
+            ORDER BY since LIMIT ?2",
         )
         .bind(time.as_unix_millis())
         .bind(limit.min(MAX_PAGE_ROWS));

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use abp_core::Timestamp;
 use abp_error::{AbpError, ErrorCode};
 use abp_receipt::Hash;
+use sqlx::postgres::PgDatabaseError;
 use uuid::Uuid;
 
+use crate::engine::postgres;
 use crate::{ChangeSetState, Lease, StateDirProblem};
 
 /// Why the store did not do what it was asked.
@@ -74,6 +76,30 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: usize,
+    },
+    /// The tables on Postgres are not those of this release, and only a command brings them up to date.
+    #[error("{} has schema version {found}, and this release needs {supported}; run `abp migrate`", path.display())]
+    NotMigrated {
+        /// The database.
+        path: PathBuf,
+        /// The version found; 0 where there are no tables.
+        found: i64,
+        /// The version of this release.
+        supported: i64,
+    },
+    /// The address of the database cannot be used.
+    #[error(
+        "the address of the database cannot be used: {problem}; it looks like postgres://USER:PASSWORD@HOST:5432/DATABASE"
+    )]
+    DatabaseUrl {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The keys of a store on Postgres are the operator's, and no process replaces them.
+    #[error("the keys of {} are its operator's: make the new key where all nodes can be given it", path.display())]
+    OperatorKey {
+        /// The database.
+        path: PathBuf,
     },
     /// The file is a database, but not one of this store.
     #[error("{} is not a store of ABP; move it away, or use another state directory", path.display())]
@@ -248,7 +274,7 @@ pub enum StoreError {
     #[error("exchange {0} has a reservation already")]
     DuplicateReservation(Uuid),
     /// The private key that signs the log is gone.
-    #[error("the log is signed with key {key_id}, and {} is missing; restore the file", path.display())]
+    #[error("key {key_id} is needed, and {} is missing; restore the file", path.display())]
     KeyMissing {
         /// Where it should be.
         path: PathBuf,
@@ -312,6 +338,9 @@ impl StoreError {
             | Self::NoStore { .. }
             | Self::OlderVersion { .. }
             | Self::Foreign { .. }
+            | Self::NotMigrated { .. }
+            | Self::DatabaseUrl { .. }
+            | Self::OperatorKey { .. }
             | Self::KeyMissing { .. }
             | Self::KeyUnusable { .. }
             | Self::BackupTarget { .. }
@@ -403,6 +432,9 @@ impl Failure {
         let text = error.to_string();
         match error {
             sqlx::Error::Database(database) => {
+                if let Some(error) = database.try_downcast_ref::<PgDatabaseError>() {
+                    return postgres::failure::judge(error);
+                }
                 let code = database.code().and_then(|code| code.parse::<u32>().ok());
                 match code.unwrap_or_default() & 0xff {
                     5 | 6 => Self::Busy,
@@ -413,7 +445,11 @@ impl Failure {
                     _ => Self::Other(text),
                 }
             }
-            sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => Self::Disk(text),
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::WorkerCrashed => Self::Disk(text),
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Damaged(text),
             _ => Self::Other(text),
         }

@@ -3,8 +3,6 @@
 use abp_receipt::{ExportedReceipt, ReceiptProof, inclusion_proof};
 use uuid::Uuid;
 
-use crate::keys::KeyDir;
-use crate::layout::Layout;
 use crate::{Store, StoreError};
 
 impl Store {
@@ -31,9 +29,7 @@ impl Store {
             checkpoint,
             path,
         };
-        let directory = self.path().parent().unwrap_or(self.path()).to_owned();
-        let keys = KeyDir::new(Layout::existing(&directory).keys());
-        let key = keys.load(&self.public_key().await?)?;
+        let key = self.inner.keys.load(&self.public_key().await?)?;
         let mut exported = ExportedReceipt::sign(receipt.document, proof, &key);
         exported.rotations = self.rotations().await?;
         Ok(Some(exported))

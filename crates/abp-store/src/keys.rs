@@ -19,11 +19,29 @@ const MAX_KEY_BYTES: u64 = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDir {
     path: PathBuf,
+    /// Whether processes share the keys without sharing the directory, so that none may make one.
+    is_operators: bool,
 }
 
 impl KeyDir {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self {
+            path,
+            is_operators: false,
+        }
+    }
+
+    /// Keys that every node is given by its operator.
+    pub(crate) fn of_operator(path: PathBuf) -> Self {
+        Self {
+            path,
+            is_operators: true,
+        }
+    }
+
+    /// Whether a process may replace the key that signs.
+    pub(crate) fn is_operators(&self) -> bool {
+        self.is_operators
     }
 
     /// Makes a key for a log. Its file is durable and private before this returns.

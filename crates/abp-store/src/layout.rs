@@ -143,7 +143,8 @@ impl Layout {
     }
 }
 
-fn create_directory(path: &Path) -> Result<(), StoreError> {
+/// Makes a directory and those above it, for the owner alone, where they are missing.
+pub(crate) fn create_directory(path: &Path) -> Result<(), StoreError> {
     DirBuilder::new()
         .recursive(true)
         .mode(PRIVATE_DIR)

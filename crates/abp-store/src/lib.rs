@@ -1,7 +1,7 @@
 //! The durable store: the journal of runs, their events and receipts, and the signed log over them.
 //!
-//! One SQLite database in a state directory, written by one task per process and shared by any number
-//! of processes. What a call reports as done is on the disk: committed, and synced.
+//! One database, SQLite in a state directory or Postgres, written by one task per process and shared by any
+//! number of processes. What a call reports as done is on the disk: committed, and synced.
 //!
 //! - [`Store::accept`] journals a run, and the log's entry for its start, before anything happens.
 //! - [`Store::append_event`] journals its events. Whatever waits is committed together.
@@ -33,7 +33,7 @@
 //!   run that ended, its change set and every decision about it. Runs of older releases are covered as
 //!   far as their entries go, and [`StoreReport::coverage`] says how far that is.
 //! - Damage by the disk is found as well; the rest, but for rows on the same page, stays readable.
-//! - The state directory is the owner's alone: any other is refused.
+//! - The directory of keys and files is the owner's alone: any other is refused.
 //! - However many processes reserve at once, what was spent and what is reserved never add up to more
 //!   than a key may spend. What a process had reserved when it ended counts as spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
@@ -67,8 +67,7 @@
 //!         idempotency_key: None,
 //!     })
 //!     .await?;
-//! let ack = store.append_event(run_id, 0, r#"{"type":"run_started"}"#.to_owned()).await?;
-//! ack.await?;
+//! store.append_event(run_id, 0, r#"{"type":"run_started"}"#.to_owned()).await?.await?;
 //! assert_eq!(store.events(run_id, 0, 10).await?.len(), 1);
 //! store.close().await;
 //! # Ok(())
@@ -94,6 +93,7 @@ mod export;
 mod keys;
 mod layout;
 pub mod lifecycle;
+mod location;
 mod log;
 mod open;
 mod outbox;
@@ -129,11 +129,13 @@ pub use change_set::{
     OpenApplication,
 };
 pub use changes::StoreChanges;
+pub use engine::postgres::{MigrationState, NodeRecord, PostgresOptions};
 pub use erase::{ErasableRun, ErasureRecord, UndecidedRun};
 pub use error::StoreError;
 pub use exchange::{
     ExchangeHealth, ExchangeLog, ExchangePermit, ExchangeRecord, ExchangeUsage, FoundExchange,
 };
+pub use location::StoreLocation;
 pub use open::StoreOptions;
 pub use outbox::OutboxMessage;
 pub use project::{Project, path_text};

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use abp_core::Timestamp;
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::batch::Writing;
@@ -14,7 +15,7 @@ use crate::engine::Blocked;
 use crate::engine::connection::Connection;
 use crate::engine::sql;
 use crate::queue::later;
-use crate::read::uuid_of;
+use crate::read::{damaged, uuid_of};
 use crate::{Store, StoreError};
 
 /// A message that waits to be delivered.
@@ -122,19 +123,68 @@ pub(crate) async fn announce_end(
     run: i64,
     receipt_sha256: &str,
 ) -> Result<(), Blocked> {
-    sql::query(
-        "INSERT INTO outbox (run, destination, topic, body, created_at, due_at)
-        SELECT runs.id, value, 'run.ended', json_object(
-                'topic', 'run.ended', 'run_id', run_id, 'state', state, 'ended_at', ended_at,
-                'receipt_sha256', ?1),
-            ?2, ?2
-        FROM runs, json_each(runs.notify) WHERE runs.id = ?3",
-    )
-    .bind(receipt_sha256)
-    .bind(by.now.as_unix_millis())
-    .bind(run)
-    .execute(connection)
-    .await?;
+    #[derive(Serialize)]
+    struct RunEnded<'a> {
+        topic: &'a str,
+        run_id: &'a str,
+        state: &'a str,
+        ended_at: Option<i64>,
+        receipt_sha256: &'a str,
+    }
+    let row = sql::query("SELECT run_id, state, ended_at, notify FROM runs WHERE id = ?")
+        .bind(run)
+        .fetch_one(&mut *connection)
+        .await?;
+    let topic = "run.ended";
+    let message = RunEnded {
+        topic,
+        run_id: row.try_get(0)?,
+        state: row.try_get(1)?,
+        ended_at: row.try_get(2)?,
+        receipt_sha256,
+    };
+    let to = Destinations {
+        run,
+        names: row.try_get(3)?,
+        topic,
+    };
+    post(connection, by, &to, &message).await
+}
+
+/// The webhooks that are told something of a run.
+pub(crate) struct Destinations<'a> {
+    pub(crate) run: i64,
+    /// Their names, as a JSON array.
+    pub(crate) names: &'a str,
+    pub(crate) topic: &'a str,
+}
+
+/// Puts a message to each webhook into the outbox.
+pub(crate) async fn post(
+    connection: &mut Connection,
+    by: Writing<'_>,
+    to: &Destinations<'_>,
+    message: &impl Serialize,
+) -> Result<(), Blocked> {
+    let unwritable = |error| damaged(by.path, "the webhooks of a run", error);
+    let names: Vec<String> = serde_json::from_str(to.names).map_err(unwritable)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let body = serde_json::to_string(message).map_err(unwritable)?;
+    for name in names {
+        sql::query(
+            "INSERT INTO outbox (run, destination, topic, body, created_at, due_at)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+        )
+        .bind(to.run)
+        .bind(name)
+        .bind(to.topic)
+        .bind(body.as_str())
+        .bind(by.now.as_unix_millis())
+        .execute(&mut *connection)
+        .await?;
+    }
     Ok(())
 }
 

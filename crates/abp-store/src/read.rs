@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use sqlx::sqlite::SqlitePoolOptions;
 
-use crate::changes::{ChangeWatch, StoreChanges};
+use crate::changes::{ChangeWatch, StoreChanges, WatchOptions};
 use crate::engine::owners::Owners;
+use crate::engine::postgres::{self, PostgresOptions};
 use crate::engine::sql::{self, Pool, Row};
 use crate::engine::sqlite::schema;
 use crate::error::Failure;
@@ -103,7 +104,9 @@ impl StoreReader {
             .idle_timeout(Duration::from_secs(60))
             .max_lifetime(None)
             .connect_lazy_with(schema::reading(&path, patience));
-        let changes = Arc::new(ChangeWatch::new(schema::reading(&path, patience)));
+        let changes = Arc::new(ChangeWatch::new(WatchOptions::Sqlite(Box::new(
+            schema::reading(&path, patience),
+        ))));
         Self {
             pool: Pool::Sqlite(pool),
             path,
@@ -111,6 +114,46 @@ impl StoreReader {
             origin,
             token,
             changes,
+        }
+    }
+
+    /// Reads a store on Postgres, for a process with that token where it also writes.
+    pub(crate) fn on_postgres(
+        options: &PostgresOptions,
+        origin: String,
+        token: Option<String>,
+    ) -> Result<Self, StoreError> {
+        let (connecting, path) = options.connecting()?;
+        let watch = WatchOptions::Postgres(Box::new(connecting.clone()));
+        Ok(Self {
+            pool: options.pool(connecting),
+            path,
+            owners: Owners::Table,
+            origin,
+            token,
+            changes: Arc::new(ChangeWatch::new(watch)),
+        })
+    }
+
+    /// Opens a store on Postgres for reading.
+    ///
+    /// # Errors
+    /// Fails where the database cannot be reached, or has no store that this release can read.
+    pub async fn open_postgres(options: &PostgresOptions) -> Result<Self, StoreError> {
+        let state = postgres::schema::inspect(options).await?;
+        state.require_current()?;
+        let reader = Self::on_postgres(options, String::new(), None)?;
+        let origin: Option<String> = sql::query_scalar("SELECT origin FROM head WHERE id = 1")
+            .fetch_optional(&reader.pool)
+            .await
+            .map_err(|error| reader.failed(&error))?;
+        match origin {
+            Some(origin) => Ok(Self { origin, ..reader }),
+            None => {
+                let path = reader.path.clone();
+                reader.close().await;
+                Err(StoreError::NoStore { path })
+            }
         }
     }
 
@@ -287,7 +330,7 @@ impl StoreReader {
         limit: u32,
     ) -> Result<Vec<ReceiptSummary>, StoreError> {
         let query = sql::query(
-            "SELECT runs.run_id, receipts.log_seq, sha256, length(document)
+            "SELECT runs.run_id, receipts.log_seq, sha256, CAST(length(document) AS BIGINT)
             FROM receipts JOIN runs ON runs.id = receipts.run
             WHERE ?1 IS NULL OR receipts.log_seq < ?1
             ORDER BY receipts.log_seq DESC LIMIT ?2",
@@ -386,6 +429,12 @@ impl StoreReader {
         }
         let is_alive = self.owners.is_alive(&self.pool, token).await;
         Ok((false, is_alive.map_err(|error| self.failed(&error))?))
+    }
+
+    /// Whether the process with that token is or was on this node.
+    pub(crate) fn is_local(&self, token: &str) -> bool {
+        let own = self.token.as_deref().unwrap_or_default();
+        self.owners.is_same_node(token, own)
     }
 
     /// Reads rows until there are enough bytes; holds no more than that.

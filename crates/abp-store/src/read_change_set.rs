@@ -154,6 +154,7 @@ impl StoreReader {
                 begun_at: Timestamp::from_unix_millis(row.try_get(5)?),
                 owner_alive: false,
                 own: false,
+                is_local: false,
             };
             Ok((application, row.try_get::<String>(2)?))
         };
@@ -161,6 +162,7 @@ impl StoreReader {
         for row in &rows {
             let (mut application, owner) = self.readable(read(row))?;
             (application.own, application.owner_alive) = self.ownership(&owner).await?;
+            application.is_local = self.is_local(&owner);
             open.push(application);
         }
         Ok(open)

@@ -118,7 +118,7 @@ impl StoreReader {
     pub(crate) async fn rotations(&self) -> Result<Vec<LogEntry>, StoreError> {
         // Few of very many: only what looks like one is read.
         let likely: Vec<String> = sql::query_scalar(
-            r#"SELECT entry FROM log WHERE instr(entry, '"key_rotated"') ORDER BY seq"#,
+            r#"SELECT entry FROM log WHERE instr(entry, '"key_rotated"') > 0 ORDER BY seq"#,
         )
         .fetch_all(&self.pool)
         .await

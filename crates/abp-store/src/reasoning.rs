@@ -119,8 +119,9 @@ impl ReasoningChange {
             }
             Self::ForgetBefore(at) => {
                 let forgotten = sql::query(
-                    "DELETE FROM reasoning WHERE rowid IN (
-                        SELECT rowid FROM reasoning WHERE kept_at < ? ORDER BY kept_at LIMIT ?
+                    "DELETE FROM reasoning WHERE (principal, vendor, call_id, model) IN (
+                        SELECT principal, vendor, call_id, model FROM reasoning
+                        WHERE kept_at < ? ORDER BY kept_at LIMIT ?
                     )",
                 )
                 .bind(at.as_unix_millis())
@@ -139,8 +140,10 @@ async fn keep(
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
     sql::query(
-        "INSERT OR REPLACE INTO reasoning (principal, vendor, call_id, model, kept_at, json)
-        VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO reasoning (principal, vendor, call_id, model, kept_at, json)
+        VALUES (?, ?, ?, ?, ?, ?)
+        ON CONFLICT (principal, vendor, call_id, model) DO UPDATE SET
+            kept_at = excluded.kept_at, json = excluded.json",
     )
     .bind(entry.principal.as_str())
     .bind(entry.vendor.as_str())

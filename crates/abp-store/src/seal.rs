@@ -26,6 +26,8 @@ const NONCE_BYTES: usize = 24;
 #[derive(Debug, Clone)]
 pub(crate) struct Sealer {
     path: PathBuf,
+    /// Whether the key is the operator's, so that no process makes one.
+    is_operators: bool,
 }
 
 impl Sealer {
@@ -33,6 +35,35 @@ impl Sealer {
     pub(crate) fn new(keys: &Path) -> Self {
         Self {
             path: keys.join(KEY_FILE),
+            is_operators: false,
+        }
+    }
+
+    /// A sealer with the key that every node is given by its operator.
+    pub(crate) fn of_operator(keys: &Path) -> Self {
+        Self {
+            path: keys.join(KEY_FILE),
+            is_operators: true,
+        }
+    }
+
+    /// Fails where the key is missing or may be read by others.
+    pub(crate) fn require_key(&self) -> Result<(), StoreError> {
+        self.load()?.map(drop).ok_or_else(|| self.missing())
+    }
+
+    /// Makes the key where it is missing.
+    pub(crate) fn ensure_key(&self) -> Result<(), StoreError> {
+        match self.load()? {
+            Some(_) => Ok(()),
+            None => self.create().map(drop),
+        }
+    }
+
+    fn missing(&self) -> StoreError {
+        StoreError::KeyMissing {
+            path: self.path.clone(),
+            key_id: "of submissions".to_owned(),
         }
     }
 
@@ -40,6 +71,7 @@ impl Sealer {
     pub(crate) fn seal(&self, run_id: Uuid, plain: &[u8]) -> Result<Vec<u8>, StoreError> {
         let key = match self.load()? {
             Some(key) => key,
+            None if self.is_operators => return Err(self.missing()),
             None => self.create()?,
         };
         let mut nonce = [0; NONCE_BYTES];

@@ -11,11 +11,11 @@ impl StoreReader {
     /// Fails where the database cannot be read.
     pub async fn stored_bytes(&self, principal: Option<&str>) -> Result<u64, StoreError> {
         let bytes: i64 = sql::query_scalar(
-            "SELECT coalesce(sum(
+            "SELECT CAST(coalesce(sum(
                 octet_length(work_order)
                 + (SELECT coalesce(sum(octet_length(json)), 0) FROM events WHERE run = runs.id)
                 + (SELECT coalesce(sum(octet_length(document)), 0) FROM receipts WHERE run = runs.id)
-            ), 0)
+            ), 0) AS BIGINT)
             FROM runs WHERE ?1 IS NULL OR principal = ?1",
         )
         .bind(principal)

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::command::{Asker, Command, Done, Message, NewEvents, Queued, Reply};
 use crate::exchange::Ring;
+use crate::keys::KeyDir;
 use crate::queue::{Lease, WaitingRun};
 use crate::receipt::check_receipt;
 use crate::record::{Acceptance, Ack, Committed, Health, NewRun, StoreState};
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) status: Arc<Status>,
     pub(crate) exchanges: Arc<Ring>,
     pub(crate) sealer: Sealer,
+    pub(crate) keys: KeyDir,
     pub(crate) writer: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 

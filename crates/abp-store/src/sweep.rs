@@ -26,12 +26,14 @@ async fn abandon(connection: &mut Connection, owner: &str) -> Result<u64, Blocke
     sql::query(
         "UPDATE budgets SET
             reserved = reserved - cost, reserved_tokens = reserved_tokens - tokens,
-            spent = min(spent + cost, 1 << 62), spent_tokens = min(spent_tokens + tokens, 1 << 62),
+            spent = CASE WHEN spent > 4611686018427387904 - cost THEN 4611686018427387904 ELSE spent + cost END,
+            spent_tokens = CASE WHEN spent_tokens > 4611686018427387904 - tokens THEN 4611686018427387904 ELSE spent_tokens + tokens END,
             abandoned = abandoned + exchanges
         FROM (
-            SELECT key AS payer, sum(cost) AS cost, sum(tokens) AS tokens, count(*) AS exchanges
+            SELECT key AS payer, CAST(sum(cost) AS BIGINT) AS cost,
+                CAST(sum(tokens) AS BIGINT) AS tokens, count(*) AS exchanges
             FROM reservations WHERE owner = ? GROUP BY key
-        )
+        ) AS abandoned_by
         WHERE key = payer",
     )
     .bind(owner)

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::engine::sql;
 use crate::log::number;
-use crate::{StoreError, StoreReader};
+use crate::{StoreError, StoreLocation, StoreReader};
 
 /// A log whose stored leaves lead to a signed checkpoint: what it says of a run can be believed.
 ///
@@ -42,9 +42,15 @@ impl ReceiptJudge {
     /// log is believed if one of them signed it; without, if its own key did. A log that cannot be
     /// believed is no error: it vouches for nothing, and every verdict says why.
     pub async fn open(state_dir: Option<&Path>, keys: Option<KeyRing>) -> Self {
-        let log = match state_dir {
+        let location = state_dir.map(|state_dir| StoreLocation::Directory(state_dir.to_owned()));
+        Self::open_at(location.as_ref(), keys).await
+    }
+
+    /// As [`open`](Self::open), for a log that may be elsewhere than in a state directory.
+    pub async fn open_at(location: Option<&StoreLocation>, keys: Option<KeyRing>) -> Self {
+        let log = match location {
             None => LocalLog::None,
-            Some(state_dir) => match StoreReader::open_existing(state_dir).await {
+            Some(location) => match location.open_reader().await {
                 Ok(None) => LocalLog::None,
                 Err(error) => LocalLog::Unusable(error.to_string()),
                 Ok(Some(reader)) => match reader.trusted_log(keys.as_ref()).await {
@@ -152,7 +158,7 @@ impl TrustedLog {
         let reader = &self.reader;
         // The log alone is asked: the tables beside it are not what was signed.
         let query = sql::query(
-            "SELECT seq, entry, leaf FROM log WHERE seq < ?1 AND instr(entry, ?2) ORDER BY seq
+            "SELECT seq, entry, leaf FROM log WHERE seq < ?1 AND instr(entry, ?2) > 0 ORDER BY seq
             LIMIT 1000",
         )
         .bind(number(self.size)?)

@@ -174,16 +174,16 @@ impl StoreReader {
 
     /// The size of the log, and the runs without an end in it.
     async fn extent(&self, snapshot: &mut Snapshot) -> Result<(u64, BTreeSet<Uuid>), StoreError> {
-        let row = sql::query(
-            "SELECT (SELECT coalesce(max(seq) + 1, 0) FROM log),
-                (SELECT group_concat(run_id) FROM runs WHERE ended_at IS NULL)",
-        )
-        .fetch_one(snapshot)
-        .await
-        .map_err(|error| self.failed(&error))?;
-        let read = || Ok((row.try_get::<i64>(0)?, row.try_get::<Option<&str>>(1)?));
-        let (size, running) = read().map_err(|error: sqlx::Error| self.failed(&error))?;
-        let running = running.unwrap_or_default().split(',');
+        let size: i64 = sql::query_scalar("SELECT coalesce(max(seq) + 1, 0) FROM log")
+            .fetch_one(&mut *snapshot)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        let running: Vec<String> =
+            sql::query_scalar("SELECT run_id FROM runs WHERE ended_at IS NULL")
+                .fetch_all(snapshot)
+                .await
+                .map_err(|error| self.failed(&error))?;
+        let running = running.iter();
         let running = running.filter_map(|run_id| run_id.parse().ok()).collect();
         Ok((size.unsigned_abs(), running))
     }
@@ -198,7 +198,7 @@ impl StoreReader {
                 SELECT size, note, row_number() OVER (ORDER BY size DESC) - 1 AS place,
                     1 + (SELECT count(*) FROM checkpoints) / ? AS stride
                 FROM checkpoints
-            ) WHERE place % stride = 0",
+            ) AS numbered WHERE place % stride = 0",
         )
         .bind(MAX_CHECKPOINTS)
         .fetch_all(snapshot)

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::StoreError;
 use crate::batch::{Applied, Batch, Writing};
 use crate::command::{Command, Message, Queued, Reply};
-use crate::engine::connection::Connection;
+use crate::engine::connection::{Access, Connection};
 use crate::engine::sql;
 use crate::engine::sqlite::reserve::Reserve;
 use crate::engine::{Blocked, Engine};
@@ -28,6 +28,9 @@ use crate::record::StoreState;
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// The most commands that one transaction takes.
 const MAX_BATCH: usize = 4096;
+/// How long a write that may succeed later waits at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How often a failed store is tried again on behalf of ordinary writes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -48,6 +51,8 @@ pub(crate) struct Writer {
     pub(crate) log: LogMemory,
     pub(crate) exchanges: Drain,
     pub(crate) clock: fn() -> Timestamp,
+    /// How long a database that is away is waited for.
+    pub(crate) patience: Duration,
     pub(crate) status: Arc<Status>,
     /// What was sealed of exchanges since the engine tidied up.
     pub(crate) sealed_bytes: usize,
@@ -113,10 +118,42 @@ impl Writer {
         if batch.is_empty() {
             return;
         }
-        match self.commit(&batch).await {
+        match self.commit_or_retry(&batch).await {
             Ok(replies) => answer(batch, replies),
             Err(Blocked::Refused(error)) => refuse(batch, &error),
             Err(Blocked::Database(error)) => self.fail(batch, &error).await,
+        }
+    }
+
+    /// Commits; where the engine says that nothing was written and the reason may pass, again, for as
+    /// long as a database that is away is waited for.
+    async fn commit_or_retry(&mut self, batch: &[Queued]) -> Result<Vec<Reply>, Blocked> {
+        let deadline = Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.commit(batch).await {
+                Err(Blocked::Database(error)) if self.engine.may_retry(&error) => error,
+                Ok(replies) => {
+                    if self.state() == StoreState::NotDurable {
+                        self.set_state(StoreState::Ready, None);
+                    }
+                    return Ok(replies);
+                }
+                Err(blocked) => return Err(blocked),
+            };
+            if Instant::now() + pause >= deadline {
+                return Err(error.into());
+            }
+            tracing::debug!(target: "abp.store", %error, "a write is tried again");
+            if self.engine.judge(&error) != Failure::Busy {
+                self.connection = None;
+                // Others are told at once that the database is away, and not only when waiting ends.
+                if self.state() == StoreState::Ready {
+                    self.set_state(StoreState::NotDurable, Some(error.to_string()));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -128,9 +165,9 @@ impl Writer {
         let Some(connection) = &mut self.connection else {
             return Err(StoreError::Closed.into());
         };
-        let mut transaction = connection.begin().await?;
-        let now = match self.engine.enter(&mut transaction, self.clock).await {
-            Ok(now) => now,
+        let mut transaction = connection.begin(access_of(batch)).await?;
+        let entered = match self.engine.enter(&mut transaction, self.clock).await {
+            Ok(entered) => entered,
             Err(blocked) => {
                 transaction.undo().await;
                 return Err(blocked);
@@ -140,7 +177,7 @@ impl Writer {
             path: &self.path,
             owners: self.engine.owners(),
             token: self.engine.token(),
-            now,
+            now: entered.now,
         };
         if batch.iter().any(Queued::is_seal) {
             self.exchanges.gather();
@@ -173,8 +210,19 @@ impl Writer {
             return Ok(replies);
         }
         if let Err(error) = transaction.commit().await {
-            self.log.discard(tail.as_ref());
-            return Err(error.into());
+            let committed = self.engine.was_committed(entered, self.patience).await;
+            if committed != Some(true) {
+                self.log.discard(tail.as_ref());
+            }
+            match committed {
+                Some(true) => self.connection = None,
+                Some(false) => return Err(error.into()),
+                // Trying again could write it twice.
+                None => {
+                    let failure = Failure::Disk(error.to_string());
+                    return Err(self.enter(failure).into());
+                }
+            }
         }
         if let Some(signed) = signed {
             self.log.keep(signed);
@@ -191,6 +239,12 @@ impl Writer {
         let failure = self.engine.judge(error);
         tracing::warn!(target: "abp.store", %failure, commands = batch.len(), "a write failed");
         match failure {
+            // On Postgres a value that cannot be stored fails all that is written with it.
+            Failure::Other(_) if batch.len() > 1 && self.engine.fails_together() => {
+                for queued in batch {
+                    Box::pin(self.process(vec![queued])).await;
+                }
+            }
             Failure::Busy => refuse(batch, &failure.into_error(&self.path)),
             Failure::Full => {
                 let was_ready = self.state() == StoreState::Ready;
@@ -294,7 +348,7 @@ impl Writer {
     async fn probe(&mut self) -> Result<(), Blocked> {
         self.connection = None;
         let mut connection = self.engine.connect().await?;
-        let mut transaction = connection.begin().await?;
+        let mut transaction = connection.begin(Access::Alone).await?;
         self.engine.enter(&mut transaction, self.clock).await?;
         sql::query("UPDATE head SET probes = probes + 1 WHERE id = 1")
             .execute(&mut *transaction)
@@ -332,6 +386,17 @@ impl Writer {
     fn set_state(&self, state: StoreState, problem: Option<String>) {
         tracing::info!(target: "abp.store", ?state, problem, "the store changed");
         self.status.state.send_replace((state, problem));
+    }
+}
+
+/// Whether what a batch reads can only be changed by itself.
+fn access_of(batch: &[Queued]) -> Access {
+    match batch
+        .iter()
+        .all(|queued| queued.command.may_run_beside_others())
+    {
+        true => Access::BesideOthers,
+        false => Access::Alone,
     }
 }
 

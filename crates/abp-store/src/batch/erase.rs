@@ -66,10 +66,11 @@ impl Batch<'_> {
         .await?
         .rows_affected();
         sql::query(
-            "UPDATE erasures SET is_done = 1
+            "UPDATE erasures SET is_done = ?2
             WHERE run = ?1 AND NOT EXISTS (SELECT 1 FROM events WHERE run = ?1)",
         )
         .bind(run)
+        .bind(true)
         .execute(self.writing())
         .await?;
         Ok(Done::Count(deleted))
@@ -80,7 +81,7 @@ impl Batch<'_> {
             return Err(StoreError::UnknownRun(run_id).into());
         };
         let is_erased: bool = sql::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM erasures WHERE run = ? AND is_done = 1)",
+            "SELECT EXISTS (SELECT 1 FROM erasures WHERE run = ? AND is_done)",
         )
         .bind(run)
         .fetch_one(&mut *self.connection)

@@ -52,7 +52,9 @@ impl Batch<'_> {
         waiting: &WaitingRun,
     ) -> Result<(), Blocked> {
         let row = sql::query(
-            "SELECT count(*), coalesce(sum(principal IS ?), 0) FROM runs WHERE state = 'queued'",
+            "SELECT count(*),
+                count(CASE WHEN principal IS NOT DISTINCT FROM ? THEN 1 END)
+            FROM runs WHERE state = 'queued'",
         )
         .bind(run.principal.as_deref())
         .fetch_one(&mut *self.connection)
@@ -98,7 +100,7 @@ impl Batch<'_> {
                 AND (?1 IS NULL OR run_id = ?1)
                 AND (?2 IS NULL OR cancel_at IS NOT NULL OR ?2 > (
                     SELECT count(*) FROM runs AS others
-                    WHERE others.principal IS runs.principal AND others.state = 'running'))
+                    WHERE others.principal IS NOT DISTINCT FROM runs.principal AND others.state = 'running'))
             ORDER BY id LIMIT 1",
         )
         .bind(request.run_id.map(|run_id| run_id.to_string()))

@@ -15,7 +15,26 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum OwnedLink {
     Sqlite(Box<SqliteConnection>),
-    Postgres(Box<PgConnection>),
+    Postgres {
+        connection: Box<PgConnection>,
+        begin: BeginStatements,
+    },
+}
+
+/// The statements that begin a transaction on Postgres.
+#[derive(Debug, Clone)]
+pub(crate) struct BeginStatements {
+    pub(crate) alone: String,
+    pub(crate) beside_others: String,
+}
+
+/// Whether a transaction follows all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// No other transaction writes meanwhile.
+    Alone,
+    /// Others that also allow it may write meanwhile. On SQLite none does.
+    BesideOthers,
 }
 
 /// The connection, by database.
@@ -39,35 +58,48 @@ impl From<SqliteConnection> for Connection {
     }
 }
 
-impl From<PgConnection> for Connection {
-    fn from(connection: PgConnection) -> Self {
+impl Connection {
+    /// A connection to Postgres, whose transactions begin with these statements.
+    pub(crate) fn postgres(connection: PgConnection, begin: BeginStatements) -> Self {
         Self {
-            link: OwnedLink::Postgres(Box::new(connection)),
+            link: OwnedLink::Postgres {
+                connection: Box::new(connection),
+                begin,
+            },
             in_transaction: false,
         }
     }
-}
 
-impl Connection {
     pub(crate) fn link(&mut self) -> Link<'_> {
         match &mut self.link {
             OwnedLink::Sqlite(connection) => Link::Sqlite(connection),
-            OwnedLink::Postgres(connection) => Link::Postgres(connection),
+            OwnedLink::Postgres { connection, .. } => Link::Postgres(connection),
         }
     }
 
     /// Begins a transaction that writes.
-    pub(crate) async fn begin(&mut self) -> Result<Transaction<'_>, Error> {
+    pub(crate) async fn begin(&mut self, access: Access) -> Result<Transaction<'_>, Error> {
         if self.in_transaction {
             self.command("ROLLBACK").await?;
             self.in_transaction = false;
         }
-        let begin = match self.link {
-            OwnedLink::Sqlite(_) => "BEGIN IMMEDIATE",
-            OwnedLink::Postgres(_) => "BEGIN",
-        };
-        self.command(begin).await?;
-        self.in_transaction = true;
+        match &mut self.link {
+            OwnedLink::Sqlite(connection) => {
+                let begin = sqlx::query("BEGIN IMMEDIATE");
+                begin.execute(&mut **connection).await?;
+                self.in_transaction = true;
+            }
+            OwnedLink::Postgres { connection, begin } => {
+                // Where the lock is not had in time, the transaction is begun all the same.
+                self.in_transaction = true;
+                let begin = match access {
+                    Access::Alone => begin.alone.as_str(),
+                    Access::BesideOthers => begin.beside_others.as_str(),
+                };
+                let begin = sqlx::raw_sql(sqlx::AssertSqlSafe(begin));
+                begin.execute(&mut **connection).await?;
+            }
+        }
         Ok(Transaction { connection: self })
     }
 
@@ -86,7 +118,7 @@ impl Connection {
     pub(crate) async fn close(self) -> Result<(), Error> {
         match self.link {
             OwnedLink::Sqlite(connection) => connection.close().await,
-            OwnedLink::Postgres(connection) => connection.close().await,
+            OwnedLink::Postgres { connection, .. } => connection.close().await,
         }
     }
 }

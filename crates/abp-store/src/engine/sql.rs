@@ -535,8 +535,11 @@ impl From<Option<bool>> for Value {
     }
 }
 
-/// The functions that have another name in Postgres.
-const POSTGRES_NAMES: [(&str, &str); 1] = [("instr(", "strpos(")];
+/// What has another name in Postgres.
+const POSTGRES_NAMES: [(&str, &str); 2] = [
+    ("instr(", "strpos("),
+    ("CAST(entry AS BLOB)", "convert_to(entry, 'UTF8')"),
+];
 
 /// A statement as Postgres takes it. No statement has a question mark that is not a placeholder.
 fn postgres_text(sql: &str) -> String {

@@ -274,7 +274,7 @@ impl Ledger {
 
     /// Stores it, unless it is there.
     pub(crate) async fn insert(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
-        sql::query("INSERT OR IGNORE INTO ledgers (sha256, json) VALUES (?, ?)")
+        sql::query("INSERT INTO ledgers (sha256, json) VALUES (?, ?) ON CONFLICT DO NOTHING")
             .bind(self.sha256.as_slice())
             .bind(self.json.as_str())
             .execute(connection)

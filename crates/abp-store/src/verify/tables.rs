@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::judge::UNLOGGED;
 use super::{Findings, RunPart, StoreProblem};
 use crate::StoreReader;
-use crate::engine::sql::{self, Row};
+use crate::engine::sql::{self, Pool, Row};
 use crate::log::number;
 
 /// How many problems the database lists.
@@ -25,14 +25,14 @@ const RUN_CHECKS: [(RunPart, &str); 5] = [
         FROM runs
         WHERE CASE WHEN ended_at IS NULL
             THEN state NOT IN ('queued', 'running', 'awaiting_approval')
-            ELSE state IS NOT outcome END
+            ELSE state IS DISTINCT FROM outcome END
         LIMIT 20",
     ),
     (
         RunPart::Events,
         "SELECT run_id, 'they are not numbered from 0 without gaps'
         FROM events JOIN runs ON runs.id = events.run
-        WHERE ended_at IS NULL GROUP BY run
+        WHERE ended_at IS NULL GROUP BY run, run_id
         HAVING count(*) != max(seq) + 1 OR min(seq) != 0 LIMIT 20",
     ),
     (
@@ -46,7 +46,7 @@ const RUN_CHECKS: [(RunPart, &str); 5] = [
                 ORDER BY log_seq DESC LIMIT 1
             ) AS logged
             FROM change_sets
-        ) JOIN runs ON runs.id = run
+        ) AS standings JOIN runs ON runs.id = run
         WHERE coalesce(logged, '') !=
             CASE WHEN decided IN ('proposed', 'applying', 'conflict') THEN '' ELSE decided END
         LIMIT 20",
@@ -71,8 +71,13 @@ impl StoreReader {
         }
         all.extend(self.stray_images().await);
         all.extend(self.unlogged_segments(size).await);
-        all.extend(self.foreign_keys().await);
-        all.extend(self.quick_check().await);
+        match self.pool {
+            Pool::Sqlite(_) => {
+                all.extend(self.foreign_keys().await);
+                all.extend(self.quick_check().await);
+            }
+            Pool::Postgres(_) => all.extend(self.strays().await),
+        }
         for problem in all {
             findings.add(problem);
         }
@@ -181,6 +186,21 @@ impl StoreReader {
         .await;
         listed(found, |(table, parent)| StoreProblem::Database {
             problem: format!("a row of {table} belongs to a row of {parent} that is not there"),
+        })
+    }
+
+    /// Rows that belong to runs that are not there. Postgres itself keeps all other references whole.
+    async fn strays(&self) -> Vec<StoreProblem> {
+        let found: Result<Vec<String>, sqlx::Error> = sql::query_scalar(
+            "SELECT 'events' WHERE EXISTS
+                (SELECT 1 FROM events WHERE run NOT IN (SELECT id FROM runs))
+            UNION ALL SELECT 'run_blobs' WHERE EXISTS
+                (SELECT 1 FROM run_blobs WHERE run NOT IN (SELECT id FROM runs))",
+        )
+        .fetch_all(&self.pool)
+        .await;
+        listed(found, |table| StoreProblem::Database {
+            problem: format!("a row of {table} belongs to a row of runs that is not there"),
         })
     }
 

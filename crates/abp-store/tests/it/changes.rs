@@ -7,7 +7,7 @@ use abp_store::{
 };
 use uuid::Uuid;
 
-use crate::lab::{accepted, assert_sound, finish, open};
+use crate::lab::{accepted, assert_sound, finish, open, open_reader};
 use crate::peer::Peer;
 use crate::tampering::{alice, document, receipt_of, whole_run};
 
@@ -91,7 +91,7 @@ async fn a_change_set_is_kept_until_it_is_decided() {
     let late = store.keep_image(run, name, Vec::new()).await;
     assert!(matches!(late, Err(StoreError::RunOver(_))), "{late:?}");
 
-    let reader = StoreReader::open(dir.path()).await.expect("a reader");
+    let reader = open_reader(dir.path()).await.expect("a reader");
     let record = reader
         .change_set(run)
         .await

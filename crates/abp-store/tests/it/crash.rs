@@ -8,8 +8,8 @@ use abp_store::{Store, StoreError, StoreOptions, StoreState};
 use uuid::Uuid;
 
 use crate::lab::{
-    accepted, all_exchanges, append, assert_sound, count_events, exchange, finish, open, options,
-    recorded,
+    accepted, all_exchanges, append, assert_sound, count_events, exchange, finish, open,
+    open_by_clock, options, recorded,
 };
 use crate::peer::{Peer, has};
 
@@ -168,7 +168,7 @@ fn clock() -> Timestamp {
 async fn f10_a_panic_of_the_writer_is_an_error_and_no_hang() {
     let dir = crate::lab::directory();
     let options = StoreOptions { clock, ..options() };
-    let store = Store::open(dir.path(), options).await.expect("opens");
+    let store = open_by_clock(dir.path(), options).await.expect("opens");
     let run = accepted(&store).await;
     append(&store, run, 0).await.expect("acknowledged");
     let log = store.exchange_log();

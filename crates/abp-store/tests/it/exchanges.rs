@@ -13,7 +13,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use uuid::Uuid;
 
 use crate::damage::change;
-use crate::lab::{all_exchanges, assert_sound, exchange, open, options, recorded};
+use crate::lab::{
+    all_exchanges, assert_sound, exchange, open, open_reader, open_with, options, recorded,
+};
 
 /// A store whose ring has room for so many exchanges under way.
 async fn with_room_for(dir: &Path, exchanges: usize) -> (Store, ExchangeLog) {
@@ -21,7 +23,7 @@ async fn with_room_for(dir: &Path, exchanges: usize) -> (Store, ExchangeLog) {
         exchange_ring_bytes: exchanges * 4 * 1024,
         ..options()
     };
-    let store = Store::open(dir, options).await.expect("opens");
+    let store = open_with(dir, options).await.expect("opens");
     let log = store.exchange_log();
     (store, log)
 }
@@ -39,7 +41,7 @@ async fn what_is_recorded_is_found_and_proven() {
         let flushed = tokio::join!(log.flush(), log.flush(), log.flush());
         assert!(matches!(flushed, (Ok(()), Ok(()), Ok(()))), "{flushed:?}");
     }
-    let reader = StoreReader::open(dir.path()).await.expect("a reader");
+    let reader = open_reader(dir.path()).await.expect("a reader");
     let entries = reader.log_entries(0, 100).await.expect("readable");
     assert_eq!(entries.len(), 3, "one for each flush");
     for (place, id) in ids.iter().enumerate() {
@@ -209,7 +211,7 @@ async fn e1_e16_changed_segments_are_named() {
         log.flush().await.expect("durable");
     }
     store.close().await;
-    let reader = StoreReader::open(dir.path()).await.expect("a reader");
+    let reader = open_reader(dir.path()).await.expect("a reader");
     let path = dir.path().join("store.db");
     // What is done to segment 1, and which segments are reported.
     let cases: [(&'static str, &[u64]); 10] = [

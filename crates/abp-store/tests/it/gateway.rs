@@ -8,7 +8,7 @@ use abp_store::{
 use uuid::Uuid;
 
 use crate::damage::change;
-use crate::lab::{assert_sound, finish, new_key, open, recorded, reservation};
+use crate::lab::{assert_sound, finish, new_key, open, open_reader, recorded, reservation};
 use crate::peer::Peer;
 
 fn micros(micros: u64) -> MicroUsd {
@@ -41,7 +41,7 @@ fn as_record(key: NewApiKey, found: &ApiKeyRecord) -> ApiKeyRecord {
 async fn keys_are_kept_and_revoked() {
     let dir = crate::lab::directory();
     let store = open(dir.path()).await;
-    let other = StoreReader::open(dir.path()).await.expect("a reader");
+    let other = open_reader(dir.path()).await.expect("a reader");
     let full = NewApiKey {
         tokens_per_minute: Some(1_000),
         token_budget: Some(2_000),

@@ -2,11 +2,13 @@
 
 use abp_error::ErrorCode;
 use abp_receipt::Hash;
-use abp_store::{Acceptance, IdempotencyKey, NewRun, RunFilter, Store, StoreError, StoreReader};
+use abp_store::{Acceptance, IdempotencyKey, NewRun, RunFilter, Store, StoreError};
 use uuid::Uuid;
 
 use crate::lab::receipt;
-use crate::lab::{accepted, append, assert_sound, count_events, event, finish, new_run, open};
+use crate::lab::{
+    accepted, append, assert_sound, count_events, event, finish, new_run, open, open_reader,
+};
 
 /// What a refusal is called here.
 fn name(result: Result<(), StoreError>) -> &'static str {
@@ -241,12 +243,12 @@ async fn answers_come_in_pages() {
 #[tokio::test]
 async fn readers_stand_beside_writers_and_closed_is_closed() {
     let dir = crate::lab::directory();
-    let none = StoreReader::open(dir.path()).await.expect_err("no store");
+    let none = open_reader(dir.path()).await.expect_err("no store");
     assert!(matches!(none, StoreError::NoStore { .. }), "{none}");
     let store = open(dir.path()).await;
     let run = accepted(&store).await;
     std::fs::remove_dir_all(dir.path().join("keys")).expect("no keys");
-    let reader = StoreReader::open(dir.path()).await.expect("a reader");
+    let reader = open_reader(dir.path()).await.expect("a reader");
     assert_eq!(reader.origin(), "example.org/log");
     assert!(reader.run(run).await.expect("readable").is_some());
     let clone: Store = store.clone();

@@ -1,11 +1,12 @@
 //! What the tests make stores and receipts with.
 
 use std::path::Path;
+use std::time::Duration;
 
 use abp_core::{ExecutionMode, MicroUsd, Outcome, Receipt, Timestamp};
 use abp_store::{
-    ExchangeLog, ExchangeRecord, ExchangeUsage, NewApiKey, NewRun, Project, Reservation, Store,
-    StoreError, StoreOptions, StoreReader, VerifyOptions,
+    ExchangeLog, ExchangeRecord, ExchangeUsage, NewApiKey, NewRun, PostgresOptions, Project,
+    Reservation, Store, StoreError, StoreOptions, StoreReader, VerifyOptions,
 };
 use uuid::Uuid;
 
@@ -16,8 +17,67 @@ pub(crate) fn directory() -> tempfile::TempDir {
     made.expect("a directory")
 }
 
+/// Names the server that the tests use instead of files in their directories.
+pub(crate) const POSTGRES: &str = "ABP_STORE_TEST_POSTGRES";
+
+/// How long a process that was killed counts as alive, where no lock of the system tells.
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The store of a test's directory, on the engine that is tested.
 pub(crate) async fn open(dir: &Path) -> Store {
-    Store::open(dir, options()).await.expect("the store opens")
+    open_with(dir, options()).await.expect("the store opens")
+}
+
+pub(crate) async fn open_with(dir: &Path, options: StoreOptions) -> Result<Store, StoreError> {
+    match on_postgres(dir) {
+        None => Store::open(dir, options).await,
+        Some(postgres) => {
+            Store::migrate_postgres(&postgres, &options).await?;
+            Store::open_postgres(&postgres, options).await
+        }
+    }
+}
+
+/// As [`open_with`], by the clock of the options and not by that of the database.
+pub(crate) async fn open_by_clock(dir: &Path, options: StoreOptions) -> Result<Store, StoreError> {
+    match on_postgres(dir) {
+        None => Store::open(dir, options).await,
+        Some(mut postgres) => {
+            Store::migrate_postgres(&postgres, &options).await?;
+            postgres.clock = Some(options.clock);
+            Store::open_postgres(&postgres, options).await
+        }
+    }
+}
+
+pub(crate) async fn open_reader(dir: &Path) -> Result<StoreReader, StoreError> {
+    match on_postgres(dir) {
+        None => StoreReader::open(dir).await,
+        Some(postgres) => StoreReader::open_postgres(&postgres).await,
+    }
+}
+
+/// The schema of a test's directory, where the tests use Postgres.
+pub(crate) fn on_postgres(dir: &Path) -> Option<PostgresOptions> {
+    let url = std::env::var(POSTGRES).ok()?;
+    Some(on_postgres_at(&url, dir))
+}
+
+/// The schema of a test's directory on that server.
+pub(crate) fn on_postgres_at(url: &str, dir: &Path) -> PostgresOptions {
+    let name = abp_receipt::Hash::of(dir.as_os_str().as_encoded_bytes()).to_string();
+    let mut postgres = PostgresOptions::new(url, &dir.join("keys"));
+    postgres.schema = format!("t_{}", &name[..16]);
+    postgres.node_timeout = NODE_TIMEOUT;
+    postgres.max_connections = 4;
+    postgres
+}
+
+/// Waits until a process that was killed just now counts as gone.
+pub(crate) fn wait_for_its_death() {
+    if std::env::var_os(POSTGRES).is_some() {
+        std::thread::sleep(NODE_TIMEOUT + Duration::from_millis(200));
+    }
 }
 
 pub(crate) fn options() -> StoreOptions {

@@ -24,6 +24,8 @@ mod law;
 #[cfg(test)]
 mod peer;
 #[cfg(test)]
+mod postgres;
+#[cfg(test)]
 mod queue;
 #[cfg(test)]
 mod state_dir;

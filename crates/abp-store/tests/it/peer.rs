@@ -8,7 +8,9 @@ use abp_core::MicroUsd;
 use abp_store::{Reserved, Store, StoreError};
 use uuid::Uuid;
 
-use crate::lab::{accepted, append, exchange, finish, new_key, open, recorded, reservation};
+use crate::lab::{
+    accepted, append, exchange, finish, new_key, open, recorded, reservation, wait_for_its_death,
+};
 
 const PART: &str = "ABP_STORE_TEST_PART";
 const DIR: &str = "ABP_STORE_TEST_DIR";
@@ -22,6 +24,16 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts a process; `through` is a command to start it with, such as a tracer.
     pub(crate) fn start(through: &[&str], part: &str, dir: &Path) -> Self {
+        Self::start_with(&[], through, part, dir)
+    }
+
+    /// As [`Self::start`], with more in its environment.
+    pub(crate) fn start_with(
+        environment: &[(&str, String)],
+        through: &[&str],
+        part: &str,
+        dir: &Path,
+    ) -> Self {
         let own = std::env::current_exe().expect("a path");
         let own = own.to_str().expect("a plain path");
         let words: Vec<&str> = [
@@ -33,6 +45,7 @@ impl Peer {
             .args(&words[1..])
             .env(PART, part)
             .env(DIR, dir)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -61,10 +74,21 @@ impl Peer {
         id.parse().expect("an id")
     }
 
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let sent = Command::new("kill")
+            .args([signal, self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("a command").success());
+    }
+
     /// Kills it as hard as can be, and returns what it still said.
     pub(crate) fn kill(mut self) -> Vec<String> {
         self.child.kill().expect("killed");
-        self.rest()
+        let said = self.rest();
+        wait_for_its_death();
+        said
     }
 
     /// Waits for its end.

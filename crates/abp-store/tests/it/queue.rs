@@ -12,7 +12,7 @@ use abp_store::{
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::lab::{assert_sound, directory, event, finish, new_run, open, options};
+use crate::lab::{assert_sound, directory, event, finish, new_run, open, open_by_clock, options};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -65,8 +65,8 @@ async fn claim(store: &Store) -> Lease {
 /// Two processes on one state directory.
 async fn two(dir: &TempDir) -> (Store, Store) {
     let moved = || StoreOptions { clock, ..options() };
-    let first = Store::open(dir.path(), moved()).await.expect("open");
-    let second = Store::open(dir.path(), moved()).await.expect("open");
+    let first = open_by_clock(dir.path(), moved()).await.expect("open");
+    let second = open_by_clock(dir.path(), moved()).await.expect("open");
     (first, second)
 }
 

@@ -10,7 +10,9 @@ use abp_error::ErrorCode;
 use abp_receipt::KeyRing;
 use abp_store::{Store, StoreError, StoreOptions, VerifyOptions};
 
-use crate::lab::{accepted, append, assert_sound, finish, open, options, recorded};
+use crate::lab::{
+    accepted, append, assert_sound, finish, open, open_by_clock, open_with, options, recorded,
+};
 
 fn key_files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("keys")).expect("keys");
@@ -116,16 +118,16 @@ async fn a_log_keeps_its_name() {
         origin: Some(origin.to_owned()),
         ..options()
     };
-    let bad = Store::open(dir.path(), named("two words")).await;
+    let bad = open_with(dir.path(), named("two words")).await;
     assert!(matches!(bad, Err(StoreError::Origin { .. })));
     open(dir.path()).await.close().await;
-    let other = Store::open(dir.path(), named("example.org/other")).await;
+    let other = open_with(dir.path(), named("example.org/other")).await;
     assert!(matches!(other, Err(StoreError::Origin { .. })));
     let any = StoreOptions {
         origin: None,
         ..options()
     };
-    let store = Store::open(dir.path(), any).await.expect("opens");
+    let store = open_with(dir.path(), any).await.expect("opens");
     assert_eq!(store.origin(), "example.org/log");
 }
 
@@ -141,7 +143,7 @@ async fn e17_a_clock_may_go_back() {
         clock: backwards,
         ..options()
     };
-    let store = Store::open(dir.path(), options).await.expect("opens");
+    let store = open_by_clock(dir.path(), options).await.expect("opens");
     for _ in 0..3 {
         let run = accepted(&store).await;
         finish(&store, run).await.expect("ended");

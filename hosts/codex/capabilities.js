@@ -1,17 +1,12 @@
-// What Codex can do behind this host.
-export default {
-  streaming: 'native',
-  tool_read: { restricted: { reason: 'it reads with commands of its shell' } },
-  tool_write: 'native',
-  tool_edit: 'native',
-  tool_bash: 'native',
-  tool_glob: { restricted: { reason: 'it searches with commands of its shell' } },
-  tool_grep: { restricted: { reason: 'it searches with commands of its shell' } },
-  tool_ask_user: 'unsupported',
-  hooks_pre_tool_use: 'native',
-  hooks_post_tool_use: 'emulated',
-  session_resume: { restricted: { reason: 'needs the home directory of the earlier run' } },
-  session_fork: { restricted: { reason: 'needs the home directory of the earlier run' } },
+// The manifest of Codex behind this host.
+import { NEEDS_EARLIER_HOME, agentCapabilities, restricted } from '../lib/capabilities.js';
+
+const SEARCH = restricted('it searches with commands of its shell');
+
+export default agentCapabilities({
+  tool_read: restricted('it reads with commands of its shell'),
+  tool_glob: SEARCH,
+  tool_grep: SEARCH,
+  session_fork: NEEDS_EARLIER_HOME,
   extended_thinking: 'native',
-  mcp_client: 'native',
-};
+});

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::output::say;
 use crate::workspace::{cargo, root};
-use packages::{ACP, AG_UI, CONTROL, NODE, PYTHON, Packages, interpreter};
+use packages::{ACP, AG_UI, CONTROL, CONTROL_TS, NODE, PYTHON, Packages, interpreter};
 
 /// A program that has the SDKs do something, and judges it.
 pub(crate) struct Harness {
@@ -127,6 +127,13 @@ pub(crate) fn control() -> Result<ExitCode> {
         .arg(root.join("tests/sdk/control/harness.py"))
         .arg("--abp")
         .arg(root.join("target/debug/abp"));
+    match CONTROL_TS.prepare(&root) {
+        Ok(folder) => {
+            let modules = folder.join("node_modules");
+            harness.arg("--node-modules").arg(modules);
+        }
+        Err(reason) => skip("the control plane, by TypeScript", &format!("{reason:#}")),
+    }
     judged(harness.current_dir(&root))
 }
 

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::follow::EventPublisher;
+use crate::mortality::may_die;
 
 /// Writes the events of one run.
 #[derive(Debug)]
@@ -75,12 +76,16 @@ impl Journal {
         // After a fault the run is being stopped; whoever follows live still hears how it ends.
         if self.fault.borrow().is_none() {
             let json = gathered.json.clone();
+            may_die("event_appending");
             let handed = self
                 .store
                 .append_events(self.run_id, gathered.first, json)
                 .await;
             match handed {
-                Ok(handed) => ack = Some(handed),
+                Ok(handed) => {
+                    may_die("event_queued");
+                    ack = Some(handed);
+                }
                 Err(error) => report(&self.fault, &error),
             }
         }
@@ -125,12 +130,14 @@ async fn forward(
         {
             report(&fault, &error);
         }
+        may_die("event_durable");
         let Gathered {
             first,
             json,
             events,
         } = gathered;
         publisher.publish(first, events.into_iter().zip(json));
+        may_die("event_published");
     }
 }
 

@@ -1,7 +1,7 @@
 """Lets programs that know nothing but /openapi.json use the control plane.
 
-Starts `abp serve`, has Schemathesis send what the document allows and what it forbids, and lets a client
-that is generated from the document carry out a whole session. The last line is
+Starts `abp serve`, has Schemathesis send what the document allows and what it forbids, and lets clients in
+Python and TypeScript that are generated from the document carry out a whole session each. The last line is
 `N passed, N failed, N skipped`.
 """
 
@@ -91,20 +91,48 @@ def generated(base, key, folder):
     return ran.returncode == 0
 
 
-CASES = [("generated client", generated), ("schemathesis", schemathesis)]
+def typescript(base, key, folder, modules):
+    """Whether a TypeScript client whose types were generated from the document does the same."""
+    project = Path(folder) / "typescript"
+    project.mkdir()
+    (project / "node_modules").symlink_to(modules)
+    (project / "package.json").write_text('{"type": "module"}')
+    source = Path(__file__).parent.with_name("control-ts") / "session.ts"
+    (project / "session.ts").write_text(source.read_text())
+    tools = project / "node_modules" / ".bin"
+    # Members with a default may be left out of requests.
+    generate = [tools / "openapi-typescript", f"{base}/openapi.json", "-o", "api.ts"]
+    generate.append("--default-non-nullable=false")
+    options = ["--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext"]
+    compiled = [tools / "tsc", *options, "--lib", "es2023,dom", "session.ts"]
+    for command in [generate, compiled, ["node", "session.js", base, key]]:
+        ran = subprocess.run(command, cwd=project, text=True, capture_output=True, timeout=PATIENCE)
+        if ran.returncode != 0:
+            print(ran.stdout, ran.stderr)
+            return False
+    return True
+
+
+CASES = [("generated Python client", generated), ("schemathesis", schemathesis)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--abp", required=True)
+    parser.add_argument("--node-modules", help="the packages of tests/sdk/control-ts")
     args = parser.parse_args()
-    failed = 0
+    failed, skipped, cases = 0, 0, list(CASES)
+    if args.node_modules:
+        in_typescript = lambda *place: typescript(*place, args.node_modules)
+        cases.insert(1, ("generated TypeScript client", in_typescript))
+    else:
+        skipped = 1
     with server(args.abp) as (base, key), tempfile.TemporaryDirectory() as folder:
-        for name, check in CASES:
+        for name, check in cases:
             good = check(base, key, folder)
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {name}")
-    print(f"{len(CASES) - failed} passed, {failed} failed, 0 skipped")
+    print(f"{len(cases) - failed} passed, {failed} failed, {skipped} skipped")
     sys.exit(1 if failed else 0)
 
 

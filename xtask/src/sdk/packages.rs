@@ -42,6 +42,14 @@ pub(super) const CONTROL: Packages = Packages {
     install: install_python,
 };
 
+pub(super) const CONTROL_TS: Packages = Packages {
+    language: "OpenAPI TypeScript",
+    tools: NODE_TOOLS,
+    folder: "control-ts",
+    pins: NODE_PINS,
+    install: install_node,
+};
+
 pub(super) const NODE: Packages = Packages {
     language: "Node",
     tools: NODE_TOOLS,

@@ -154,7 +154,13 @@ fn check_desk(desk: &Desk, runs: &[String]) {
 /// F1, F2, F4, E13: the server is killed at each step of a run, and the next one brings every run that was
 /// acknowledged to exactly one end, with every event, for followers that were there all the time.
 fn kill_at(step: &str, backend: &str, is_interrupted: bool) {
+    kill_at_each(&[step], backend, is_interrupted);
+}
+
+/// As [`kill_at`], with one server after the other that dies.
+fn kill_at_each(steps: &[&str], backend: &str, is_interrupted: bool) {
     let desk = desk();
+    let step = steps[0];
     let policy = json!({"require_approval_for": ["Write"]});
     desk.write("ask.json", policy.to_string());
     let asks = matches!(step, "parked" | "answered");
@@ -166,6 +172,17 @@ fn kill_at(step: &str, backend: &str, is_interrupted: bool) {
         approve_all(&desk, 1);
     }
     assert!(!first.wait().unwrap().success(), "{step}: the server dies");
+    for step in &steps[1..] {
+        let mut next = serve_until_death(&desk, step);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while next.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                next.kill().unwrap();
+                panic!("{step}: the server does not die");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
     let second = serve(&desk, &[]);
     if asks {
         let answering = std::thread::scope(|scope| {
@@ -233,6 +250,30 @@ fn approve_until_ended(desk: &Desk, runs: &[String]) {
 const EARLY: [&str; 3] = ["claimed", "accepted", "staged"];
 const MIDDLE: [&str; 4] = ["engaged", "ended", "kept", "verified"];
 const LATE: [&str; 3] = ["disposed", "recorded", "committed"];
+
+/// The steps inside an append of events: before the store has them, on their way to the disk, durable, and
+/// told to those who follow.
+const APPEND: [&str; 4] = [
+    "event_appending",
+    "event_queued",
+    "event_durable",
+    "event_published",
+];
+
+#[test]
+fn f1_a_server_that_dies_inside_an_append_loses_nothing() {
+    for step in APPEND {
+        kill_at(step, "again", false);
+    }
+}
+
+/// A server that dies while it takes over the runs of one that died leaves them to the next.
+#[test]
+fn f1_a_server_that_dies_while_it_takes_over_loses_nothing() {
+    for (backend, is_interrupted) in [("again", false), ("once", true)] {
+        kill_at_each(&["engaged", "taken_over"], backend, is_interrupted);
+    }
+}
 
 #[test]
 fn f1_a_server_that_dies_before_a_run_began_loses_nothing() {

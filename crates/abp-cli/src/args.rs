@@ -10,6 +10,7 @@ mod present;
 mod sandbox;
 mod serve;
 mod sidecar;
+mod store;
 mod translate;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub(crate) use present::{ClientKind, PresentArgs};
 pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
+pub(crate) use store::{MigrateArgs, NodesArgs};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
 
 /// Agent Backplane: any client drives any agent or model, and you see exactly what was kept,
@@ -99,6 +101,10 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Throw the changes of a run away.
     Discard(StageArgs),
+    /// Bring the tables of a store on Postgres up to date, and make its keys.
+    Migrate(MigrateArgs),
+    /// List the processes that have a store on Postgres open.
+    Nodes(NodesArgs),
     /// Copy the receipts of an earlier version's state directory, trusting nothing of it.
     Import(ImportArgs),
     /// Check a work order, receipt, policy or sidecar transcript.

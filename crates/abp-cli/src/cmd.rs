@@ -24,5 +24,6 @@ pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod sidecar;
 pub(crate) mod stage;
+pub(crate) mod store;
 pub(crate) mod translate;
 pub(crate) mod validate;

@@ -64,6 +64,8 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Diff(args) => cmd::stage::diff(&args, global, output),
         Command::Apply(args) => cmd::stage::apply(&args, global, output),
         Command::Discard(args) => cmd::stage::discard(&args, global, output),
+        Command::Migrate(args) => cmd::store::migrate(&args, global, output),
+        Command::Nodes(_) => cmd::store::nodes(global, output),
         Command::Import(args) => cmd::import::run(&args, global, output),
         Command::Validate(args) => cmd::validate::run(&args, output),
         Command::Translate(args) => cmd::translate::run(&args, output),

@@ -11,7 +11,9 @@ use abp_emulation::EmulationConfig;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{EnvValue, McpConfig, SandboxConfig, ServerConfig, UpstreamConfig, WebhookConfig};
+use crate::{
+    EnvValue, McpConfig, SandboxConfig, ServerConfig, StoreConfig, UpstreamConfig, WebhookConfig,
+};
 
 /// The effective configuration; its serialised form is that of `backplane.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +60,8 @@ pub struct Config {
     pub port: u16,
     /// What the server may take. Read by `abp serve`.
     pub server: ServerConfig,
+    /// The database. Read by every command that keeps something.
+    pub store: StoreConfig,
     /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
     /// `abp run`.
     pub restrictions: Restrictions,
@@ -101,6 +105,7 @@ impl Default for Config {
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8088,
             server: ServerConfig::default(),
+            store: StoreConfig::default(),
             restrictions: Restrictions::default(),
             sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),

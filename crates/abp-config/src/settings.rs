@@ -258,6 +258,11 @@ const SETTINGS: &[Setting] = &[
     restriction(&["restrictions", "deny_write"]),
     restriction(&["restrictions", "deny_network"]),
     restriction(&["restrictions", "require_approval_for"]),
+    setting(&["store", "url"], Kind::Text).env_name("ABP_DATABASE_URL"),
+    setting(&["store", "keys"], Kind::Path).env_name("ABP_STORE_KEYS"),
+    setting(&["store", "schema"], Kind::Word),
+    setting(&["store", "node"], Kind::Word).env_name("ABP_NODE"),
+    setting(&["store", "max_connections"], between(2, 1_000)),
     setting(
         &["sandbox", "engine"],
         Kind::Choice(&["auto", "namespaces", "landlock", "none"]),

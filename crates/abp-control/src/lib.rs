@@ -17,6 +17,7 @@ mod find;
 mod health;
 mod import;
 mod keys;
+mod location;
 mod mcp;
 mod models;
 mod multiplex;
@@ -45,6 +46,7 @@ pub use find::{RunScope, find_run, short_run_id};
 pub use health::{BackendHealth, MissingHost};
 pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};
 pub use keys::{new_key, operator_key, operator_key_file};
+pub use location::store_location;
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
 };

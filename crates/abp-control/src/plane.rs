@@ -18,6 +18,7 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use crate::backends::register;
+use crate::location::store_location;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
@@ -87,6 +88,7 @@ impl ControlPlane {
             max_parked: MAX_PARKED,
         };
         let runtime = Runtime::new(registry, options)
+            .with_store(store_location(&config)?)
             .with_mcp(run_servers(&config))
             .with_metrics(Arc::clone(&metrics));
         let secrets = configured_secrets(&config);

@@ -15,7 +15,8 @@ use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
 use abp_store::{
-    Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreOptions,
+    Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreLocation,
+    StoreOptions,
 };
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::{ChangeSet, WorkspaceManager};
@@ -51,7 +52,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// What the operator configured, for all runs.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Where the store and receipts live.
+    /// Where receipts live, and the store unless it is [elsewhere](Runtime::with_store).
     pub state_dir: PathBuf,
     /// Where stages live; never below the state directory.
     pub stages_dir: PathBuf,
@@ -109,6 +110,7 @@ pub struct BegunRun {
 pub struct Runtime {
     registry: BackendRegistry,
     options: Arc<RuntimeOptions>,
+    location: StoreLocation,
     store: Arc<OnceCell<Store>>,
     mcp: Option<McpServers>,
     metrics: Option<Arc<MetricsCollector>>,
@@ -127,6 +129,7 @@ impl Runtime {
         Self {
             registry,
             running: RunningRuns::new(options.max_running, options.max_parked),
+            location: StoreLocation::Directory(options.state_dir.clone()),
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
             mcp: None,
@@ -134,6 +137,13 @@ impl Runtime {
             hub: EventHub::default(),
             trash: TrashSweeper::default(),
         }
+    }
+
+    /// Keeps runs, events and receipts there and not in a file of the state directory.
+    #[must_use]
+    pub fn with_store(mut self, location: StoreLocation) -> Self {
+        self.location = location;
+        self
     }
 
     /// Gives runs that ask for them these MCP servers.
@@ -172,8 +182,7 @@ impl Runtime {
     /// As [`Self::store`].
     pub async fn existing_store(&self) -> Result<Option<&Store>, RuntimeError> {
         if self.store.get().is_none() {
-            let state_dir = &self.options.state_dir;
-            let found = Store::open_existing(state_dir, StoreOptions::default()).await?;
+            let found = self.location.open_existing(StoreOptions::default()).await?;
             let Some(store) = found else {
                 return Ok(None);
             };
@@ -183,8 +192,7 @@ impl Runtime {
     }
 
     async fn open_store(&self) -> Result<Store, RuntimeError> {
-        let state_dir = &self.options.state_dir;
-        let store = Store::open(state_dir, StoreOptions::default()).await?;
+        let store = self.location.open(StoreOptions::default()).await?;
         self.recovered(store).await
     }
 

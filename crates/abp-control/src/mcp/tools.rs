@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
 use crate::find::{RunScope, find_run};
+use crate::location::store_location;
 use crate::{CancelOutcome, CancelRequest};
 
 /// What clients are told of the tools.
@@ -96,7 +97,8 @@ impl AbpServer {
             (None, Some(_)) => text(arguments, "receipt")?.as_bytes().to_vec(),
             _ => return Err(invalid("give either run_id or receipt")),
         };
-        let judge = ReceiptJudge::open(Some(&self.plane.config().state_dir), None).await;
+        let location = store_location(self.plane.config())?;
+        let judge = ReceiptJudge::open_at(Some(&location), None).await;
         let verdict = judge.judge(&document).await;
         judge.close().await;
         let (because, problems) = match &verdict {

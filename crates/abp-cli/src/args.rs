@@ -12,6 +12,7 @@ mod present;
 mod sandbox;
 mod serve;
 mod sidecar;
+mod store;
 mod translate;
 mod ui;
 mod upstreams;
@@ -35,6 +36,7 @@ pub(crate) use present::{ClientKind, PresentArgs};
 pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxPlanArgs, SandboxRunArgs};
 pub(crate) use serve::{ServeArgs, listen_address};
 pub(crate) use sidecar::{SidecarArgs, SidecarCheckArgs, SidecarCommand, SidecarLanguage};
+pub(crate) use store::{MigrateArgs, NodesArgs};
 pub(crate) use translate::{MatrixArgs, OnLoss, ReportForm, Source, TranslateArgs, TranslateKind};
 pub(crate) use ui::UiArgs;
 pub(crate) use upstreams::{AddUpstreamArgs, UpstreamsArgs, UpstreamsCommand};
@@ -126,6 +128,10 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Make a state directory from a backup, after verifying it.
     Restore(RestoreArgs),
+    /// Bring the tables of a store on Postgres up to date, and make its keys.
+    Migrate(MigrateArgs),
+    /// List the processes that have a store on Postgres open.
+    Nodes(NodesArgs),
     /// Copy the receipts of an earlier version's state directory, trusting nothing of it.
     Import(ImportArgs),
     /// Check a work order, receipt, policy or sidecar transcript.

@@ -29,6 +29,7 @@ pub(crate) mod sessions;
 pub(crate) mod shell;
 pub(crate) mod sidecar;
 pub(crate) mod stage;
+pub(crate) mod store;
 pub(crate) mod translate;
 pub(crate) mod ui;
 pub(crate) mod upstreams;

@@ -72,6 +72,8 @@ fn dispatch(command: Command, global: &GlobalArgs, output: &mut Output) -> Resul
         Command::Gc(args) => cmd::gc::run(&args, global, output),
         Command::Backup(args) => cmd::backup::run(&args, global, output),
         Command::Restore(args) => cmd::backup::restore(&args, global, output),
+        Command::Migrate(args) => cmd::store::migrate(&args, global, output),
+        Command::Nodes(_) => cmd::store::nodes(global, output),
         Command::Import(args) => cmd::import::run(&args, global, output),
         Command::Validate(args) => cmd::validate::run(&args, output),
         Command::Translate(args) => cmd::translate::run(&args, output),

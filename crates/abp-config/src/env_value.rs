@@ -12,6 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct EnvValue(String);
 
 impl EnvValue {
+    /// The value itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
     /// Variables as a program gets them.
     #[must_use]
     pub fn exposed(variables: &BTreeMap<String, Self>) -> BTreeMap<String, String> {

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ControlConfig, EnvValue, McpConfig, RetentionConfig, SandboxConfig, ServerConfig,
+    ControlConfig, EnvValue, McpConfig, RetentionConfig, SandboxConfig, ServerConfig, StoreConfig,
     TelemetryConfig, UpstreamConfig, WebhookConfig,
 };
 
@@ -63,6 +63,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// How much runs may take.
     pub control: ControlConfig,
+    /// The database. Read by every command that keeps something.
+    pub store: StoreConfig,
     /// What no run may do, whichever policy it has. The restrictions of all layers add up. Read by
     /// `abp run`.
     pub restrictions: Restrictions,
@@ -111,6 +113,7 @@ impl Default for Config {
             port: 8088,
             server: ServerConfig::default(),
             control: ControlConfig::default(),
+            store: StoreConfig::default(),
             restrictions: Restrictions::default(),
             sandbox: SandboxConfig::default(),
             backends: BTreeMap::new(),

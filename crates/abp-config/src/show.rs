@@ -10,7 +10,8 @@ const HIDDEN: &str = "***";
 
 /// The configuration as TOML, with the origin of each value as a comment where that is wanted.
 ///
-/// Values of environment variables for backends and MCP servers, and of headers for upstreams, are hidden.
+/// Values of environment variables for backends and MCP servers, and of headers, are hidden, and the password
+/// of the database.
 #[must_use]
 pub fn render_toml(loaded: &Loaded, with_origins: bool) -> String {
     let mut writer = Writer {
@@ -58,7 +59,25 @@ fn shown(loaded: &Loaded) -> Value {
     for value in headers.into_iter().flat_map(Map::values_mut) {
         *value = json!(HIDDEN);
     }
+    if let Some(url) = config.pointer_mut("/store/url") {
+        *url = json!(without_password(url.as_str().unwrap_or_default()));
+    }
     config
+}
+
+/// The address of a database, which may hold a password before the host or among its parameters.
+fn without_password(url: &str) -> String {
+    let address = url.split('?').next().unwrap_or_default();
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return HIDDEN.to_owned();
+    };
+    match rest.rsplit_once('@') {
+        None => address.to_owned(),
+        Some((user, host)) => match user.split_once(':') {
+            None => address.to_owned(),
+            Some((user, _)) => format!("{scheme}://{user}:{HIDDEN}@{host}"),
+        },
+    }
 }
 
 struct Writer<'a> {
@@ -122,5 +141,24 @@ fn value_text(value: &Value) -> String {
             format!("[{}]", items.join(", "))
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_password;
+
+    #[test]
+    fn passwords_of_databases_are_hidden() {
+        for (url, shown) in [
+            ("postgres://db/abp", "postgres://db/abp"),
+            ("postgres://abp@db:5432/abp", "postgres://abp@db:5432/abp"),
+            ("postgres://abp:s3cret@db/abp", "postgres://abp:***@db/abp"),
+            ("postgres://abp:s@3:c@db/abp", "postgres://abp:***@db/abp"),
+            ("postgres://db/abp?password=s3cret", "postgres://db/abp"),
+            ("s3cret", "***"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
     }
 }

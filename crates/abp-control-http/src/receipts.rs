@@ -1,5 +1,6 @@
 //! Receipts and the log.
 
+use abp_control::store_location;
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorCode};
 use abp_gateway::Refusal;
@@ -160,8 +161,8 @@ async fn list(call: Call, query: ReceiptsQuery) -> Result<ReceiptPage, Refusal> 
 struct ReceiptDocument(serde_json::Map<String, Value>);
 
 async fn verify(call: Call, _: ReceiptDocument) -> Result<VerifyReport, Refusal> {
-    let state_dir = &call.face.config().state_dir;
-    let judge = ReceiptJudge::open(Some(state_dir), None).await;
+    let location = store_location(call.face.config())?;
+    let judge = ReceiptJudge::open_at(Some(&location), None).await;
     // The bytes as they came: hashes are over them, not over what was parsed.
     let verdict = judge.judge(&call.body).await;
     judge.close().await;

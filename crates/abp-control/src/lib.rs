@@ -19,6 +19,7 @@ mod health;
 mod import;
 mod keys;
 mod limits;
+mod location;
 mod mcp;
 mod models;
 mod multiplex;
@@ -54,6 +55,7 @@ pub use gc::{GarbageCount, GarbageKind, GarbageMode, GarbageReport, uploads_dire
 pub use health::{BackendHealth, MissingBackend};
 pub use import::{ImportVerdict, ImportedReceipt, LegacyImport, legacy_state_dir};
 pub use keys::{new_key, operator_key, operator_key_file};
+pub use location::store_location;
 pub use mcp::{
     ABP_INSTRUCTIONS, AbpServer, GATEWAY_INSTRUCTIONS, mcp_emulations, mcp_gateway, mcp_offer,
 };

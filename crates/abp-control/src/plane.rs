@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::backends::register;
 use crate::limits::StoredSizes;
+use crate::location::store_location;
 use crate::mcp::run_servers;
 use crate::run_gateway::RunGateway;
 use crate::secrets::configured_secrets;
@@ -90,6 +91,7 @@ impl ControlPlane {
             max_parked: config.control.max_parked as usize,
         };
         let runtime = Runtime::new(registry, options)
+            .with_store(store_location(&config)?)
             .with_mcp(run_servers(&config))
             .with_metrics(Arc::clone(&metrics));
         let telemetry = TelemetrySender::new(&config.telemetry, &metrics)?;

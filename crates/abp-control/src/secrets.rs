@@ -28,7 +28,10 @@ pub(crate) fn configured_secrets(config: &Config) -> Vec<SecretString> {
             .map(|(_, value)| SecretString::from(value))
     });
     let tokens = servers.filter_map(|server| std::env::var(server.token_env.as_ref()?).ok());
+    let database = config.store.url.as_ref();
+    let database = database.map(|url| SecretString::from(url.expose().to_owned()));
     keys.chain(values)
+        .chain(database)
         .chain(tokens.map(SecretString::from))
         .collect()
 }

@@ -309,7 +309,8 @@ pub(crate) async fn recover_applications(
 ) -> Result<usize, RuntimeError> {
     let mut recovered = 0;
     for open in store.open_applications().await? {
-        let is_abandoned = !open.owner_alive && !open.own;
+        // The files of another node are its own to finish.
+        let is_abandoned = !open.owner_alive && !open.own && open.is_local;
         // Of several processes that find the same application, one gets it.
         if is_abandoned && store.adopt_application(open.id).await? {
             recover_one(store, workspaces, &open).await?;

@@ -15,7 +15,8 @@ use abp_integrations::BackendRegistry;
 use abp_plan::{Candidate, PlanError, PlanSettings, RunPlan, plan};
 use abp_policy::PolicyEngine;
 use abp_store::{
-    Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreOptions,
+    Acceptance, CancelRecord, Decider, Lease, NewRun, Store, StoreError, StoreLocation,
+    StoreOptions,
 };
 use abp_telemetry::{MetricsCollector, RunMetrics, TelemetrySpan};
 use abp_workspace::{ChangeSet, WorkspaceManager};
@@ -52,7 +53,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// What the operator configured, for all runs.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Where the store and receipts live.
+    /// Where receipts live, and the store unless it is [elsewhere](Runtime::with_store).
     pub state_dir: PathBuf,
     /// Where stages live; never below the state directory.
     pub stages_dir: PathBuf,
@@ -110,6 +111,7 @@ pub struct BegunRun {
 pub struct Runtime {
     registry: BackendRegistry,
     options: Arc<RuntimeOptions>,
+    location: StoreLocation,
     store: Arc<OnceCell<Store>>,
     mcp: Option<McpServers>,
     metrics: Option<Arc<MetricsCollector>>,
@@ -128,6 +130,7 @@ impl Runtime {
         Self {
             registry,
             running: RunningRuns::new(options.max_running, options.max_parked),
+            location: StoreLocation::Directory(options.state_dir.clone()),
             options: Arc::new(options),
             store: Arc::new(OnceCell::new()),
             mcp: None,
@@ -135,6 +138,13 @@ impl Runtime {
             hub: EventHub::default(),
             trash: TrashSweeper::default(),
         }
+    }
+
+    /// Keeps runs, events and receipts there and not in a file of the state directory.
+    #[must_use]
+    pub fn with_store(mut self, location: StoreLocation) -> Self {
+        self.location = location;
+        self
     }
 
     /// Gives runs that ask for them these MCP servers.
@@ -173,8 +183,7 @@ impl Runtime {
     /// As [`Self::store`].
     pub async fn existing_store(&self) -> Result<Option<&Store>, RuntimeError> {
         if self.store.get().is_none() {
-            let state_dir = &self.options.state_dir;
-            let found = Store::open_existing(state_dir, StoreOptions::default()).await?;
+            let found = self.location.open_existing(StoreOptions::default()).await?;
             let Some(store) = found else {
                 return Ok(None);
             };
@@ -184,8 +193,7 @@ impl Runtime {
     }
 
     async fn open_store(&self) -> Result<Store, RuntimeError> {
-        let state_dir = &self.options.state_dir;
-        let store = Store::open(state_dir, StoreOptions::default()).await?;
+        let store = self.location.open(StoreOptions::default()).await?;
         self.recovered(store).await
     }
 

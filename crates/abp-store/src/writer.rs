@@ -45,11 +45,12 @@ pub(crate) struct Status {
 /// The writer.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    /// Dropped first: where the writer panics, the exchange log must be closed before anything slow is.
+    pub(crate) exchanges: Drain,
     pub(crate) path: PathBuf,
     pub(crate) engine: Engine,
     pub(crate) connection: Option<Connection>,
     pub(crate) log: LogMemory,
-    pub(crate) exchanges: Drain,
     pub(crate) clock: fn() -> Timestamp,
     /// How long a database that is away is waited for.
     pub(crate) patience: Duration,

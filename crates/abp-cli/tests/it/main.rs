@@ -41,6 +41,8 @@ mod plans;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]
+mod postgres;
+#[cfg(test)]
 mod present;
 #[cfg(test)]
 mod questions;

@@ -243,6 +243,8 @@ agents_dir = "P"
 tls_cert = "P"
 tls_key = "P"
 roots = ["P"]
+[store]
+keys = "P"
 [webhooks.w]
 url = "https://h"
 secret_file = "P"

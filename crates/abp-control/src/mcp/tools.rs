@@ -98,7 +98,8 @@ impl AbpServer {
             (None, Some(_)) => text(arguments, "receipt")?.as_bytes().to_vec(),
             _ => return Err(invalid("give either run_id or receipt")),
         };
-        let judge = ReceiptJudge::open(Some(&self.plane.config().state_dir), None).await;
+        let location = store_location(self.plane.config())?;
+        let judge = ReceiptJudge::open_at(Some(&location), None).await;
         let verdict = judge.judge(&document).await;
         judge.close().await;
         let (because, problems) = match &verdict {

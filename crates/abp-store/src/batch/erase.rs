@@ -80,12 +80,11 @@ impl Batch<'_> {
         let Some(run) = self.slot(run_id).map(|slot| slot.id) else {
             return Err(StoreError::UnknownRun(run_id).into());
         };
-        let is_erased: bool = sql::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM erasures WHERE run = ? AND is_done)",
-        )
-        .bind(run)
-        .fetch_one(&mut *self.connection)
-        .await?;
+        let is_erased: bool =
+            sql::query_scalar("SELECT EXISTS (SELECT 1 FROM erasures WHERE run = ? AND is_done)")
+                .bind(run)
+                .fetch_one(&mut *self.connection)
+                .await?;
         if !is_erased {
             return Err(StoreError::NotErasable(run_id).into());
         }

@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use abp_backend_core::{ModelCall, ModelOperation, OtherCall, Upstream as _};
 use abp_backend_http::HttpUpstream;
 use abp_config::{Config, UpstreamAuthKind, UpstreamConfig};
-use abp_control::{http_upstream, operator_key, operator_key_file};
+use abp_control::{http_upstream, operator_key, operator_key_file, store_location};
 use abp_dialect::{Dialect, WireFamily};
 use abp_error::AbpError;
-use abp_store::{StoreError, StoreReader};
+use abp_store::StoreError;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use tokio::net::TcpListener;
@@ -84,8 +84,15 @@ fn key_file(config: &Config) -> Check {
 /// Servers that ended without closing the store, as far as there is one. Each is noticed by the next
 /// process that opens the store; looking here notices nothing new and changes nothing.
 async fn crashes(config: &Config) -> Option<Check> {
+    let location = match store_location(config) {
+        Ok(location) => location,
+        Err(error) => {
+            let detail = error.message().to_owned();
+            return Some(Check::new("gateway crashes", Status::Failed, detail));
+        }
+    };
     let counted = async {
-        let Some(store) = StoreReader::open_existing(&config.state_dir).await? else {
+        let Some(store) = location.open_reader().await? else {
             return Ok(None);
         };
         let crashes = store.exchange_crashes().await;

@@ -1,10 +1,10 @@
 //! Receipts in the store, and the signed log over them.
 
-use abp_control::{RunScope, find_run};
+use abp_control::{RunScope, find_run, store_location};
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_receipt::{ExportedReceipt, KeyRing, SignedCheckpoint, VerifyingKey};
-use abp_store::{StoreCoverage, StoreReader, StoreReport, VerifyOptions};
+use abp_store::{StoreCoverage, StoreLocation, StoreReader, StoreReport, VerifyOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -39,9 +39,11 @@ pub(super) fn verify(
     };
     let report = block_on(async {
         // Only reads: a log that is being examined is not changed, not even by a recovery.
-        let store = StoreReader::open(&session.config().state_dir)
-            .await
-            .map_err(stored)?;
+        let store = match store_location(session.config())? {
+            StoreLocation::Directory(directory) => StoreReader::open(&directory).await,
+            StoreLocation::Postgres(postgres) => StoreReader::open_postgres(&postgres).await,
+        };
+        let store = store.map_err(stored)?;
         let report = store.verify(options).await.map_err(stored);
         store.close().await;
         report

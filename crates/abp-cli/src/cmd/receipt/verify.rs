@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use abp_control::store_location;
 use abp_error::{AbpError, ExitStatus};
 use abp_receipt::{KeyRing, ReceiptProvenBy, ReceiptVerdict};
 use abp_store::ReceiptJudge;
@@ -28,8 +29,8 @@ pub(super) fn verify(
         .map(|path| input::read(path))
         .collect::<Result<_, _>>()?;
     let verdicts = block_on(async {
-        let state_dir = &session.config().state_dir;
-        let judge = ReceiptJudge::open(Some(state_dir), key.map(KeyRing::of)).await;
+        let location = store_location(session.config())?;
+        let judge = ReceiptJudge::open_at(Some(&location), key.map(KeyRing::of)).await;
         let mut verdicts = Vec::new();
         for file in &files {
             verdicts.push(judge.judge(file).await);

@@ -3,8 +3,8 @@
 use abp_control::{RunScope, find_run};
 use abp_core::Receipt;
 use abp_error::{AbpError, ErrorCode, ExitStatus};
-use abp_receipt::{KeyRing, SignedCheckpoint, VerifyingKey};
-use abp_store::{ExportedReceipt, StoreCoverage, StoreReader, StoreReport, VerifyOptions};
+use abp_receipt::{ExportedReceipt, KeyRing, SignedCheckpoint, VerifyingKey};
+use abp_store::{StoreCoverage, StoreReader, StoreReport, VerifyOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -315,10 +315,6 @@ fn vendors_websockets_are_refused_in_the_way_that_clients_fall_back_from() {
         ),
         (format!("/ws/{live}"), format!("x-goog-api-key: {KEY}\r\n")),
         (format!("/ws/{live}?key={KEY}"), String::new()),
-        (
-            "/v1beta/models/m:streamGenerateContent".to_owned(),
-            format!("x-goog-api-key: {KEY}\r\n"),
-        ),
     ] {
         let socket = Socket::open(&lab, &path, &headers);
         assert_eq!(socket.status, 426, "{path}: {}", socket.head);

@@ -267,6 +267,8 @@ impl App {
     /// Answers at an address that the program added.
     async fn extra(&self, asked: Asked) -> Result<HttpReply, Refusal> {
         let Some((route, params)) = self.find_extra(&asked) else {
+            // Realtime sessions of OpenAI and Gemini's live ones have addresses of their own.
+            refuse_other_upgrade(&asked.parts)?;
             return Err(nothing());
         };
         if !route.takes(&asked.parts.method) {

@@ -106,11 +106,20 @@ impl PolicyEngine {
     /// approval has it asked for, and one that is allowed is enough.
     #[must_use]
     pub fn judge_aliases(&self, name: &str, aliases: &[&str]) -> Decision {
-        let names = || std::iter::once(name).chain(aliases.iter().copied());
+        self.judge_names(name, aliases, &[])
+    }
+
+    /// Judges a tool that goes by names of its own and by names that another tool could have taken as well.
+    /// Any of them can deny it or have approval asked for; only its own ones can allow it, because a tool
+    /// that calls itself as another one would otherwise have that one's permissions.
+    #[must_use]
+    pub fn judge_names(&self, name: &str, own: &[&str], shared: &[&str]) -> Decision {
+        let own_names = || std::iter::once(name).chain(own.iter().copied());
+        let names = || own_names().chain(shared.iter().copied());
         if let Some(denied) = names().find_map(|name| self.denies_tool(name)) {
             return denied;
         }
-        let mut judged = names().map(|name| self.can_use_tool(name));
+        let mut judged = own_names().map(|name| self.can_use_tool(name));
         let Some(usable) = judged.find(Decision::is_allowed) else {
             return self.can_use_tool(name);
         };

@@ -207,13 +207,92 @@ impl RunMcp {
     }
 }
 
+/// Between the name of a server and that of its tool.
+const SEPARATOR: &str = "__";
+
 /// A tool goes by the name its server gives it; by that with the server's name in front, which is how
 /// the gateway tells apart what two servers have; and by the name that agents make of it.
+///
+/// A name allows a tool only where it can mean no other pair of server and tool. `files__read` is the tool
+/// `read` of `files`: the tool of another server that is called `files__read` is not allowed by it. Where the
+/// name of a server holds the separator, the joined names could be cut elsewhere, too.
 pub(crate) fn judge(policy: &PolicyEngine, tool: &ServerTool) -> Decision {
-    let name = qualified(tool);
-    policy.judge_aliases(&name, &[&tool.tool, &format!("mcp__{name}")])
+    let joined = qualified(tool);
+    let of_agents = format!("mcp__{joined}");
+    let (mut own, mut shared): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let is_cut_once = !tool.server.contains(SEPARATOR) && !tool.server.ends_with('_');
+    for (name, is_certain) in [
+        (joined.as_str(), is_cut_once),
+        (of_agents.as_str(), is_cut_once),
+        (tool.tool.as_str(), !tool.tool.contains(SEPARATOR)),
+    ] {
+        match is_certain {
+            true => own.push(name),
+            false => shared.push(name),
+        }
+    }
+    let pair = format!("{} {}", tool.server, tool.tool);
+    match own.split_first() {
+        Some((first, others)) => policy.judge_names(first, others, &shared),
+        None => policy.judge_names(&pair, &[], &shared),
+    }
 }
 
 pub(crate) fn qualified(tool: &ServerTool) -> String {
-    format!("{}__{}", tool.server, tool.tool)
+    format!("{}{SEPARATOR}{}", tool.server, tool.tool)
+}
+
+#[cfg(test)]
+mod tests {
+    use abp_core::PolicyProfile;
+
+    use super::*;
+
+    /// A tool cannot take the permissions of another server's tool by its name.
+    #[test]
+    fn a_policy_is_about_pairs_of_server_and_tool() {
+        let allowed = |pattern: &str, server: &str, tool: &str| {
+            let policy = PolicyEngine::new(&PolicyProfile {
+                allowed_tools: vec![pattern.to_owned()],
+                ..PolicyProfile::default()
+            });
+            let tool = ServerTool {
+                server: server.to_owned(),
+                tool: tool.to_owned(),
+            };
+            judge(&policy.unwrap(), &tool).verdict == Verdict::Allow
+        };
+        let cases = [
+            ("files__read", "files", "read", true),
+            ("mcp__files__read", "files", "read", true),
+            ("read", "files", "read", true),
+            ("files__repo__list", "files", "repo__list", true),
+            ("*", "evil", "files__read", true),
+            // Imitations: the whole name, as agents say it, and cut elsewhere.
+            ("files__read", "evil", "files__read", false),
+            ("mcp__files__read", "evil", "mcp__files__read", false),
+            ("files__repo__list", "files__repo", "list", false),
+            ("files___read", "files_", "read", false),
+        ];
+        for (pattern, server, tool, expected) in cases {
+            assert_eq!(
+                allowed(pattern, server, tool),
+                expected,
+                "{pattern}: {server} {tool}"
+            );
+        }
+        // A denial counts under every name.
+        let policy = PolicyEngine::new(&PolicyProfile {
+            disallowed_tools: vec!["files__read".to_owned()],
+            ..PolicyProfile::default()
+        })
+        .unwrap();
+        for (server, tool) in [("files", "read"), ("evil", "files__read")] {
+            let tool = ServerTool {
+                server: server.to_owned(),
+                tool: tool.to_owned(),
+            };
+            assert_eq!(judge(&policy, &tool).verdict, Verdict::Deny);
+        }
+    }
 }

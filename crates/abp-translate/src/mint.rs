@@ -6,7 +6,7 @@
 //! with the call's number.
 
 use abp_core::ir::{IrBlockStart, IrContentBlock, IrDelta, IrResponse, Leaf, Origin, RawJson};
-use abp_dialect::{DialectRules, Expected};
+use abp_dialect::{DialectRules, EventSink, Expected, Fate};
 
 /// How much of the answer's id is taken over: the shortest limit that a vendor sets is 40 for all of it.
 const LONGEST: usize = 28;
@@ -55,8 +55,12 @@ impl Minting {
     }
 
     /// The pieces with a start before everything else, and only one: a source may forget it, or come to
-    /// it late.
-    pub(crate) fn with_start(&mut self, mut deltas: Vec<IrDelta>) -> Vec<IrDelta> {
+    /// it late, when the answer has another id already.
+    pub(crate) fn with_start(
+        &mut self,
+        mut deltas: Vec<IrDelta>,
+        out: &mut EventSink<'_>,
+    ) -> Vec<IrDelta> {
         let is_start = |delta: &IrDelta| matches!(delta, IrDelta::Start { .. });
         let is_answer = |delta: &IrDelta| !matches!(delta, IrDelta::Ping | IrDelta::Error(_));
         if !self.started
@@ -71,7 +75,13 @@ impl Minting {
             };
             deltas.insert(first, start);
         }
-        deltas.retain(|delta| !is_start(delta) || !std::mem::replace(&mut self.started, true));
+        deltas.retain(|delta| {
+            let is_late = is_start(delta) && std::mem::replace(&mut self.started, true);
+            if is_late {
+                leave_out(delta, out);
+            }
+            !is_late
+        });
         deltas
     }
 
@@ -121,6 +131,34 @@ impl Minting {
             answer => format!("call_{answer}_{number}"),
         };
         *id = Some(Leaf::new(minted, Origin::Made("minted_tool_id")));
+    }
+}
+
+/// Says what becomes of a start that comes when the answer has begun.
+fn leave_out(start: &IrDelta, out: &mut EventSink<'_>) {
+    let IrDelta::Start {
+        id,
+        model,
+        created,
+        vendor,
+    } = start
+    else {
+        return;
+    };
+    let origins = [
+        id.as_ref().map(|leaf| leaf.origin),
+        model.as_ref().map(|leaf| leaf.origin),
+        created.as_ref().map(|leaf| leaf.origin),
+    ];
+    let vendor = vendor.iter().map(|field| field.value.origin);
+    for origin in origins.into_iter().flatten().chain(vendor) {
+        out.remark(
+            origin,
+            Fate::Dropped {
+                label: "late_start".into(),
+                reason: "the answer had begun by then".into(),
+            },
+        );
     }
 }
 

@@ -262,7 +262,7 @@ impl StreamTranslator {
         let source = reader.map(|reader| (self.from, reader));
         let mut sink = EventSink::new(source, self.to, &self.profile);
         let mut undone = Undone::default();
-        for mut delta in self.minting.with_start(deltas) {
+        for mut delta in self.minting.with_start(deltas, &mut sink) {
             self.minting.delta(&mut delta);
             self.summary.see(&delta);
             if let Some(gathered) = &mut self.gathered {

@@ -39,13 +39,29 @@ fn request(key: &str, model: &str) -> String {
     )
 }
 
+/// Reads until what was read ends like this.
+fn read_to(stream: &mut TcpStream, end: &[u8]) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        read.push(byte[0]);
+    }
+    String::from_utf8(read).unwrap()
+}
+
 /// The status of one answer of a connection that stays open.
 fn answered(stream: &mut TcpStream, request: &str) -> u16 {
     stream.write_all(request.as_bytes()).unwrap();
-    let mut buffer = vec![0; 64 * 1024];
-    let count = stream.read(&mut buffer).unwrap();
-    let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
-    text.split(' ').nth(1).unwrap().parse().unwrap()
+    let head = read_to(stream, b"\r\n\r\n").to_lowercase();
+    match head.split("content-length: ").nth(1) {
+        Some(length) => {
+            let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
+            stream.read_exact(&mut vec![0; length]).unwrap();
+        }
+        None => drop(read_to(stream, b"\r\n0\r\n\r\n")),
+    }
+    head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn ask(served: &Served, model: &str) -> (u16, Value) {

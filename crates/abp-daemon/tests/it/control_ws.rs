@@ -286,3 +286,38 @@ fn b16_a_client_that_does_not_read_is_disconnected_and_holds_nothing_up() {
         );
     }
 }
+
+/// The addresses at which official clients try a WebSocket. Codex goes on with plain requests at once where it
+/// hears 426, and only after several tries where it hears anything else; realtime clients have no other way,
+/// and are told that there is none here.
+#[test]
+fn vendors_websockets_are_refused_in_the_way_that_clients_fall_back_from() {
+    let lab = Lab::start(&[]);
+    let live = "google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
+    for (path, headers) in [
+        (
+            "/v1/responses".to_owned(),
+            format!("authorization: Bearer {KEY}\r\n"),
+        ),
+        (
+            "/responses".to_owned(),
+            format!("authorization: Bearer {KEY}\r\n"),
+        ),
+        (
+            "/openai/v1/responses".to_owned(),
+            format!(
+                "authorization: Bearer {KEY}\r\nopenai-beta: responses_websockets=2026-02-06\r\n"
+            ),
+        ),
+        (
+            "/v1/realtime?model=m".to_owned(),
+            format!("authorization: Bearer {KEY}\r\n"),
+        ),
+        (format!("/ws/{live}"), format!("x-goog-api-key: {KEY}\r\n")),
+        (format!("/ws/{live}?key={KEY}"), String::new()),
+    ] {
+        let socket = Socket::open(&lab, &path, &headers);
+        assert_eq!(socket.status, 426, "{path}: {}", socket.head);
+        assert!(!socket.head.contains("101"), "{}", socket.head);
+    }
+}

@@ -26,6 +26,10 @@ const FAILED: Duration = Duration::from_secs(30);
 /// The most that is taken of one server's list.
 const MAX_PAGES: usize = 64;
 const MAX_ITEMS: usize = 4_096;
+/// The longest name or address of something that is listed, in bytes.
+const MAX_NAME: usize = 2_048;
+/// The longest name of a tool or a prompt, in bytes; the protocol recommends 128 characters.
+const MAX_TOOL_NAME: usize = 512;
 
 /// What a server lists.
 #[derive(Default)]
@@ -342,6 +346,15 @@ impl Slot {
 
     fn admit(&self, method: Method, family: &Family, one: View<'_>) -> Option<Arc<Item>> {
         let key = one.get(family.key).and_then(View::as_str)?.into_owned();
+        let most = match family.key {
+            "name" => MAX_TOOL_NAME,
+            _ => MAX_NAME,
+        };
+        if let Some(problem) = unusable(&key, most) {
+            let (server, family) = (&self.server.name, family.member);
+            tracing::warn!(target: "abp.mcp", server, family, problem, "a server's name for something is refused");
+            return None;
+        }
         let is_tool = method == Method::ToolsList;
         let is_admitted = !is_tool || self.server.admits(&key);
         let params = || match is_tool {
@@ -357,6 +370,25 @@ impl Slot {
             })
         })
     }
+}
+
+/// Why something cannot be listed under its name. A name is shown to people, written to logs and made into
+/// names of other protocols.
+fn unusable(name: &str, most: usize) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.len() > most {
+        Some("it is too long")
+    } else if name.chars().any(|c| c.is_control() || is_direction(c)) {
+        Some("it holds control characters")
+    } else {
+        None
+    }
+}
+
+/// Characters that change the direction in which text is shown, and with it what people read.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The digest of a list, in which neither order nor spelling counts.
@@ -441,7 +473,26 @@ fn fits(template: &str, uri: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::{MAX_TOOL_NAME, fits, unusable};
+
+    #[test]
+    fn names_that_deceive_people_or_logs_are_refused() {
+        for good in ["read", "files__read", "Grüße", "a/b.c-d e"] {
+            assert_eq!(unusable(good, MAX_TOOL_NAME), None, "{good:?}");
+        }
+        let long = "x".repeat(MAX_TOOL_NAME + 1);
+        for bad in [
+            "",
+            "a\nb",
+            "a\u{1b}[2Jb",
+            "a\u{0}",
+            "a\u{7f}",
+            "read\u{202e}txt",
+            &long,
+        ] {
+            assert!(unusable(bad, MAX_TOOL_NAME).is_some(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn templates_fit_addresses() {

@@ -37,6 +37,8 @@ struct Choice {
     calls: u64,
     blocks: BTreeMap<u32, Block>,
     finished: Option<IrFinishReason>,
+    /// Something was written after the end: the last chunk then says once more why it ended.
+    resumed: bool,
 }
 
 /// What becomes of a block.
@@ -123,6 +125,7 @@ impl Encoder {
     ) {
         let state = self.choices.entry(choice).or_default();
         let role = !std::mem::replace(&mut state.has_role, true);
+        state.resumed |= state.finished.is_some();
         let head = &self.head;
         out.event(None, |out| {
             head.put(out);
@@ -335,7 +338,8 @@ impl Encoder {
 
     fn finish(&mut self, choice: u32, finish: &IrFinish, out: &mut EventSink<'_>) {
         let state = self.choices.entry(choice).or_default();
-        if state.finished.replace(finish.reason) == Some(finish.reason) {
+        let was_resumed = std::mem::replace(&mut state.resumed, false);
+        if state.finished.replace(finish.reason) == Some(finish.reason) && !was_resumed {
             if let Some(native) = &finish.native {
                 out.carried(native.origin);
             }
@@ -357,6 +361,18 @@ impl Encoder {
                 });
             });
         });
+    }
+
+    /// Ends the answers that went on after their end, as Gemini's may: clients take the reason from the last
+    /// chunk of an answer.
+    fn finish_resumed(&mut self, out: &mut EventSink<'_>) {
+        let resumed = self.choices.iter().filter(|(_, choice)| choice.resumed);
+        let resumed: Vec<_> = resumed
+            .filter_map(|(index, choice)| Some((*index, choice.finished?)))
+            .collect();
+        for (choice, reason) in resumed {
+            self.finish(choice, &IrFinish::new(reason, None), out);
+        }
     }
 
     /// Keeps counts for the last chunk, which is where they stand.
@@ -434,6 +450,7 @@ impl StreamEncoder for Encoder {
             IrDelta::Finish { choice, finish } => self.finish(*choice, finish, out),
             IrDelta::Usage(counts) => self.count(counts, out),
             IrDelta::End => {
+                self.finish_resumed(out);
                 self.write_usage(out);
                 out.terminator("[DONE]");
             }

@@ -15,6 +15,8 @@ mod golden;
 #[cfg(test)]
 mod ids;
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod mutation;
 #[cfg(test)]
 mod reasoning;

@@ -29,8 +29,8 @@ const CONFIG: &str = r#"
 [server]
 max_connections = 20000
 max_concurrent = 20000
-max_running = 1000
-max_running_per_key = 1000
+max_running = RUNNING
+max_running_per_key = RUNNING
 
 [backends.sleepy]
 type = "mock"
@@ -42,13 +42,14 @@ script = "ticking.json"
 "#;
 
 impl Server {
-    /// Starts it with a new state directory.
-    pub(super) fn start(directory: &Path) -> Result<Self> {
+    /// Starts it with a new state directory; it carries out so many runs at once.
+    pub(super) fn start(directory: &Path, running: usize) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory.join("home"))?;
-        fs::write(directory.join(CONFIG_FILE), CONFIG)?;
+        let config = CONFIG.replace("RUNNING", &running.to_string());
+        fs::write(directory.join(CONFIG_FILE), config)?;
         let sleepy = json!({"name": "sleepy", "steps": [{"do": "sleep", "ms": 600_000}]});
         fs::write(directory.join("sleepy.json"), sleepy.to_string())?;
         let tick = json!({"do": "emit", "event": {"type": "warning", "message": "tick"}});

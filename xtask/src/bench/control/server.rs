@@ -67,7 +67,10 @@ impl Server {
             "--json",
         ]))?;
         let told = process.first_value()?;
-        let text = |name: &str| told[name].as_str().context("it tells nothing");
+        let text = |name: &str| {
+            let value = told.get(name).and_then(Value::as_str);
+            value.context("it tells nothing")
+        };
         let address = text("listening")?.trim_start_matches("http://").parse()?;
         Ok(Self {
             key: text("key")?.to_owned(),
@@ -87,7 +90,8 @@ impl Server {
             .output()?;
         ensure!(made.status.success(), "no key was made");
         let told: Value = serde_json::from_slice(&made.stdout)?;
-        Ok(told["key"].as_str().context("no key")?.to_owned())
+        let key = told.get("key").and_then(Value::as_str);
+        Ok(key.context("no key")?.to_owned())
     }
 
     /// A submission of a run on a backend.
@@ -123,7 +127,8 @@ impl Server {
         let told = String::from_utf8_lossy(&body);
         ensure!(status == 202, "a submission is answered {status}: {told}");
         let told: Value = serde_json::from_slice(&body)?;
-        Ok(told["run_id"].as_str().context("no run")?.to_owned())
+        let run_id = told.get("run_id").and_then(Value::as_str);
+        Ok(run_id.context("no run")?.to_owned())
     }
 
     /// How many runs go on.

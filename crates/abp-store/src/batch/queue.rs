@@ -54,7 +54,8 @@ impl Batch<'_> {
         waiting: &WaitingRun,
     ) -> Result<(), Blocked> {
         let row = sqlx::query(
-            "SELECT count(*), coalesce(sum(principal IS ?), 0) FROM runs WHERE state = 'queued'",
+            "SELECT (SELECT count(*) FROM runs WHERE state = 'queued'),
+                (SELECT count(*) FROM runs WHERE state = 'queued' AND principal IS ?)",
         )
         .bind(run.principal.as_deref())
         .fetch_one(&mut *self.connection)

@@ -254,7 +254,7 @@ impl SseFollower {
             sse_data(&mut self.text, &agui.end(&receipt));
             return self.send().await;
         }
-        if let Ok(run) = self.call_plane.run(&self.principal, self.run_id).await {
+        if let Ok(run) = Box::pin(self.call_plane.run(&self.principal, self.run_id)).await {
             let state = RunStateView::from(run.state);
             let end = serde_json::json!({ "run_id": self.run_id, "state": state });
             self.text.push_str(&format!("event: end\ndata: {end}\n\n"));

@@ -49,6 +49,8 @@ const PROTOCOL: &str = "abp.v1";
 const HANDSHAKE: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The longest message of a client.
 const MAX_MESSAGE: usize = 64 << 10;
+/// How much is read from a client at once.
+const READ_BUFFER: usize = 2 << 10;
 /// How many bytes may wait for a client that reads slowly. A longer message waits alone.
 const MAX_WAITING: usize = 1 << 20;
 /// How long a client may take nothing before it is disconnected.
@@ -186,6 +188,8 @@ async fn serve(face: Arc<Face>, caller: Caller, run_id: Option<Uuid>, upgraded: 
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
+        // Clients send short commands, and the library's 128 KiB would be most of what a follower takes.
+        .read_buffer_size(READ_BUFFER)
         .write_buffer_size(0)
         .max_write_buffer_size(usize::MAX);
     let io = TokioIo::new(upgraded);
@@ -209,7 +213,8 @@ async fn serve(face: Arc<Face>, caller: Caller, run_id: Option<Uuid>, upgraded: 
             },
             heard = socket.next() => match heard {
                 Some(Ok(Message::Text(text))) => {
-                    session.obey(text.as_bytes()).await;
+                    // Boxed, so that a session that only follows does not hold the room for it.
+                    Box::pin(session.obey(text.as_bytes())).await;
                     continue;
                 }
                 Some(Ok(Message::Binary(_))) => break CloseCode::Unsupported,

@@ -275,7 +275,8 @@ async fn connection<I>(
     let slot = Arc::clone(&upgrade);
     let service = service_fn(move |request| {
         let (app, phase, slot) = (Arc::clone(&app), Arc::clone(&phase), Arc::clone(&slot));
-        async move { Ok::<_, Infallible>(app.serve(request, peer, phase, &slot).await) }
+        // Boxed, so that a connection whose answer is a long stream does not hold the room of its handler.
+        async move { Ok::<_, Infallible>(Box::pin(app.serve(request, peer, phase, &slot)).await) }
     });
     let serving = http1::Builder::new()
         .max_buf_size(64 * 1024)

@@ -21,6 +21,8 @@ use crate::RuntimeError;
 const TAIL_BYTES: usize = 256 * 1024;
 /// How many events are taken at a time.
 const PAGE: usize = 256;
+/// How many events a follower that waits has room for.
+const WAITING: usize = 4;
 
 /// An event of a run, with its number.
 #[derive(Debug, Clone)]
@@ -192,6 +194,8 @@ impl EventStream {
                 self.next = event.seq + 1;
                 return Ok(Some(event));
             }
+            // A follower that has caught up needs no room for a whole page.
+            self.ready.shrink_to(WAITING);
             if self.live.is_none() && !self.ends_here {
                 self.live = self.hub.find(self.run_id);
             }
@@ -207,7 +211,7 @@ impl EventStream {
                 self.changes = Some(self.store.changes());
             }
             // The state is read before the events: a run that has ended has no more of them.
-            let state = self.store.run_state(self.run_id).await?;
+            let state = Box::pin(self.store.run_state(self.run_id)).await?;
             let state = state.ok_or(StoreError::UnknownRun(self.run_id))?;
             if self.read_store().await? {
                 continue;
@@ -280,7 +284,8 @@ impl EventStream {
     /// Reads the next events from the store; whether there were any.
     async fn read_store(&mut self) -> Result<bool, RuntimeError> {
         let limit = u32::try_from(PAGE).unwrap_or(u32::MAX);
-        let page = self.store.events(self.run_id, self.next, limit).await?;
+        // Boxed, because thousands of followers that wait would hold the room for it else.
+        let page = Box::pin(self.store.events(self.run_id, self.next, limit)).await?;
         for record in page {
             let event = serde_json::from_str(&record.json).map_err(|error| {
                 RuntimeError::Lost(format!("event {} cannot be read: {error}", record.seq))

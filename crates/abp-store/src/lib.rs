@@ -8,15 +8,13 @@
 //! - [`Store::finish`] stores its one receipt, with its entry in the log and a signed checkpoint.
 //! - A process that ends without that leaves an [unfinished](StoreReader::unfinished) run; exactly one other
 //!   process can [take over](Store::take_over) it and give it its receipt.
-//! - [`Store::keep_change_set`] stores the changes of a run until they are decided;
-//!   [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source, and
-//!   every decision is an entry of the log.
+//! - [`Store::keep_change_set`] stores the changes of a run until they are decided; every decision is an entry of the
+//!   log, and [`Store::begin_application`] and [`Store::end_application`] bracket writing them to the source.
 //! - [`Store::submit`] queues a run for any process, which [claims](Store::claim) it and holds its [`Lease`].
 //! - [`Store::exchange_log`] records a gateway's exchanges, sealed many at a time; [`ExchangeLog`] promises less.
-//! - Beside them are a gateway's [keys](Store::add_key) and [accounts](Store::reserve), the
-//!   [answers](Store::keep_answer) its callers come back to, and the [reasoning](Store::keep_reasoning)
-//!   its vendors want back.
-//! - [`Store::verify`](StoreReader::verify) checks all of it, and says what is wrong and where.
+//! - Beside them are a gateway's [keys](Store::add_key), [accounts](Store::reserve), [answers](Store::keep_answer)
+//!   and [reasoning](Store::keep_reasoning).
+//! - [`Store::verify`](StoreReader::verify) checks all of it; [`write_backup`] copies it, and verifies the copy.
 //! - [`ReceiptJudge`] says whether a file is proven to be a run's receipt; [`Store::open_existing`] creates nothing.
 //!
 //! # What is promised
@@ -26,24 +24,20 @@
 //! - A store whose write-ahead file was torn opens with every commit that is whole before the tear. A
 //!   database file that was cut is refused; it is not repaired.
 //! - A run has at most one receipt, whatever processes do at the same time, and events without gaps.
-//! - Every commit that adds to the log signs it. What was edited, cut or reordered since is found by
-//!   [`Store::verify`](StoreReader::verify); that the whole directory was replaced by an older copy of
-//!   itself only with a checkpoint that was kept elsewhere.
-//! - The log covers every row of a run from its start, the stored order, the outcome, every event of a
-//!   run that ended, its change set and every decision about it. Runs of older releases are covered as
-//!   far as their entries go, and [`StoreReport::coverage`] says how far that is.
+//! - Every commit that adds to the log signs it. What was edited, cut or reordered since is found; that the whole
+//!   directory was replaced by an older copy of itself only with a checkpoint that was kept elsewhere.
+//! - The log covers every row of a run from its start, the stored order, the outcome, every event of a run that ended or
+//!   their removal, its change set and every decision. [`StoreReport::coverage`] says how far older releases are covered.
 //! - Damage by the disk is found as well; the rest, but for rows on the same page, stays readable.
 //! - The directory of keys and files is the owner's alone: any other is refused.
-//! - However many processes reserve at once, what was spent and what is reserved never add up to more
-//!   than a key may spend. What a process had reserved when it ended counts as spent.
+//! - Whatever processes reserve at once never adds up to more than a key may spend; what one had when it ended is spent.
 //! - An answer and its reasoning are found by principal: for anybody else they are not there.
 //!
 //! # When writing fails
 //!
-//! A write that fails is not tried again behind anybody's back. It fails for everybody who was part of
-//! it, and the store takes nothing more until a new connection has written something new. What failed
-//! may still be found after a crash, but was never reported as done. When the disk is full, reserved
-//! space is given up for the receipts of running runs, and taken back later. See [`Store::health`].
+//! A write that fails is not tried again behind anybody's back. It fails for everybody who was part of it, and the store
+//! takes nothing more until a new connection has written something new. When the disk is full, reserved space is given up
+//! for the receipts of running runs, and taken back later. See [`Store::health`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -70,10 +70,10 @@ impl Metrics {
 
     fn sum(&mut self, name: &str, unit: &str, value: u64) {
         let point = self.counted(value, &[]);
-        self.sums(name, unit, vec![point]);
+        self.sums(name, unit, &[point]);
     }
 
-    fn sums(&mut self, name: &str, unit: &str, points: Vec<Value>) {
+    fn sums(&mut self, name: &str, unit: &str, points: &[Value]) {
         self.all.push(json!({
             "name": name,
             "unit": unit,
@@ -110,18 +110,18 @@ impl Metrics {
                 points.push(self.counted(count, &labels));
             }
         }
-        self.sums("abp.runs", "{run}", points);
+        self.sums("abp.runs", "{run}", &points);
         let runs = summary.runs.iter();
         let durations = runs.map(|(name, run)| (name, &run.duration));
         let points = self.histograms("gen_ai.agent.name", durations);
-        self.histogram("abp.run.duration", points);
+        self.histogram("abp.run.duration", &points);
     }
 
     fn exchanges(&mut self, summary: &MetricsSummary) {
         let upstreams = summary.upstreams.iter();
         let durations = upstreams.map(|(name, one)| (name, &one.duration));
         let points = self.histograms("abp.upstream", durations);
-        self.histogram("gen_ai.client.operation.duration", points);
+        self.histogram("gen_ai.client.operation.duration", &points);
         let mut points = Vec::new();
         for (model, one) in &summary.models {
             for (kind, count) in [("input", one.tokens.input), ("output", one.tokens.output)] {
@@ -132,10 +132,10 @@ impl Metrics {
                 points.push(self.counted(count, &labels));
             }
         }
-        self.sums("abp.tokens", "{token}", points);
+        self.sums("abp.tokens", "{token}", &points);
     }
 
-    fn histogram(&mut self, name: &str, points: Vec<Value>) {
+    fn histogram(&mut self, name: &str, points: &[Value]) {
         self.all.push(json!({
             "name": name,
             "unit": "s",
@@ -188,6 +188,10 @@ fn span(span: &FinishedSpan) -> Value {
         .iter()
         .map(|(key, value)| json!({ "key": key, "value": any_value(value) }))
         .collect();
+    let status = match &span.error {
+        Some(error) => json!({ "code": STATUS_ERROR, "message": error }),
+        None => json!({}),
+    };
     let mut written = json!({
         "traceId": hex(&span.context.trace_id),
         "spanId": hex(&span.context.span_id),
@@ -196,13 +200,10 @@ fn span(span: &FinishedSpan) -> Value {
         "startTimeUnixNano": nanos(span.started_at),
         "endTimeUnixNano": nanos(span.ended_at),
         "attributes": attributes,
-        "status": {},
+        "status": status,
     });
-    if let Some(parent) = span.parent {
-        written["parentSpanId"] = json!(hex(&parent));
-    }
-    if let Some(error) = &span.error {
-        written["status"] = json!({ "code": STATUS_ERROR, "message": error });
+    if let (Some(parent), Some(members)) = (span.parent, written.as_object_mut()) {
+        members.insert("parentSpanId".to_owned(), json!(hex(&parent)));
     }
     written
 }

@@ -28,7 +28,7 @@ impl TraceContext {
         let context = Self {
             trace_id: read_hex(trace)?,
             span_id: read_hex(span)?,
-            is_sampled: read_hex::<1>(flags)?[0] & 1 == 1,
+            is_sampled: u8::from_be_bytes(read_hex(flags)?) & 1 == 1,
         };
         (context.trace_id != [0; 16] && context.span_id != [0; 8]).then_some(context)
     }

@@ -59,13 +59,13 @@ pub(crate) fn run() -> Result<()> {
         .build()?;
     let mut bars = Bars::default();
     runtime.block_on(async {
-        let server = Server::start(&desk.join("submit"))?;
+        let server = Server::start(&desk.join("submit"), 1)?;
         submit::measure(&server, &desk, &mut bars).await?;
         drop(server);
-        let server = Server::start(&desk.join("many"))?;
+        let server = Server::start(&desk.join("many"), many::RUNS)?;
         many::measure(&server, &mut bars).await?;
         drop(server);
-        let server = Server::start(&desk.join("followers"))?;
+        let server = Server::start(&desk.join("followers"), followers::RUNS)?;
         followers::measure(&server, &mut bars).await
     })?;
     let events = tokio::runtime::Runtime::new()?.block_on(store::grouped(

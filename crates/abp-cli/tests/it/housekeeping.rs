@@ -73,9 +73,9 @@ fn states(desk: &Desk) -> String {
     let stages = std::fs::read_dir(cache(desk).join("stages")).unwrap();
     let own = stages.map(|own| own.unwrap()).find(|own| {
         let name = own.file_name();
-        !Path::new(&name)
+        Path::new(&name)
             .extension()
-            .is_some_and(|end| end == "uploads")
+            .is_none_or(|end| end != "uploads")
     });
     own.unwrap().file_name().into_string().unwrap()
 }

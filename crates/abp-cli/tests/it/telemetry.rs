@@ -83,11 +83,14 @@ mod otlp {
     }
 
     #[derive(Deserialize, Clone, Debug, PartialEq)]
-    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    #[serde(deny_unknown_fields)]
     pub(super) enum AnyValue {
-        StringValue(String),
-        IntValue(String),
-        DoubleValue(f64),
+        #[serde(rename = "stringValue")]
+        Text(String),
+        #[serde(rename = "intValue")]
+        Int(String),
+        #[serde(rename = "doubleValue")]
+        Double(f64),
     }
 
     #[derive(Deserialize)]
@@ -260,7 +263,7 @@ fn attribute<'s>(span: &'s otlp::Span, key: &str) -> Option<&'s otlp::AnyValue> 
 }
 
 fn text(value: &str) -> Option<otlp::AnyValue> {
-    Some(otlp::AnyValue::StringValue(value.to_owned()))
+    Some(otlp::AnyValue::Text(value.to_owned()))
 }
 
 /// A run is a span in the trace of whatever started it, and tells its agent so.

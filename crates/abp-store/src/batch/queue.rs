@@ -52,9 +52,9 @@ impl Batch<'_> {
         waiting: &WaitingRun,
     ) -> Result<(), Blocked> {
         let row = sql::query(
-            "SELECT count(*),
-                count(CASE WHEN principal IS NOT DISTINCT FROM ? THEN 1 END)
-            FROM runs WHERE state = 'queued'",
+            "SELECT (SELECT count(*) FROM runs WHERE state = 'queued'),
+                (SELECT count(*) FROM runs
+                    WHERE state = 'queued' AND principal IS NOT DISTINCT FROM ?)",
         )
         .bind(run.principal.as_deref())
         .fetch_one(&mut *self.connection)

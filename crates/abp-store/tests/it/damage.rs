@@ -354,7 +354,7 @@ async fn f9_a_newer_or_foreign_database_is_left_alone() {
             let as_expected = match &refused {
                 StoreError::NewerVersion {
                     found, supported, ..
-                } => is_newer && (*found, *supported) == (9, 7),
+                } => is_newer && (*found, *supported) == (9, 8),
                 StoreError::Foreign { .. } => !is_newer,
                 _ => false,
             };

@@ -448,7 +448,7 @@ async fn f9_a_store_of_the_second_version_is_taken_over() {
         DROP TABLE decisions; DROP TABLE applications; DROP TABLE change_sets; DROP TABLE run_blobs;
         DROP TABLE submissions; DROP TABLE approvals; DROP TABLE outbox;
         DROP INDEX runs_by_start; DROP INDEX runs_by_project; DROP INDEX runs_by_principal;
-        DROP INDEX queued_runs; DROP INDEX active_runs;
+        DROP INDEX queued_runs; DROP INDEX active_runs; DROP INDEX queued_by_principal;
         ALTER TABLE runs DROP COLUMN state; ALTER TABLE runs DROP COLUMN epoch;
         ALTER TABLE runs DROP COLUMN lease_until; ALTER TABLE runs DROP COLUMN pinned_to;
         ALTER TABLE runs DROP COLUMN attempt; ALTER TABLE runs DROP COLUMN max_attempts;

@@ -20,7 +20,7 @@ use super::server::Server;
 use super::{Bars, percentile};
 use crate::output::say;
 
-const RUNS: usize = 50;
+pub(super) const RUNS: usize = 50;
 /// By each of the two ways.
 const PER_RUN: usize = 100;
 const FOLLOWERS: usize = RUNS * PER_RUN * 2;
@@ -30,6 +30,9 @@ const DELAY_BAR_MS: f64 = 50.0;
 const RATE_BAR: f64 = 4_900.0;
 /// How many are opened before the server is let breathe.
 const BURST: usize = 50;
+
+/// The command of a WebSocket that begins to follow.
+const FOLLOW: &[u8] = br#"{"after_seq":0}"#;
 
 /// What arrived while it was counted.
 #[derive(Default)]
@@ -73,7 +76,7 @@ pub(super) async fn measure(server: &Server, bars: &mut Bars) -> Result<()> {
         arrivals.borrow_mut().counts = true;
         sleep(MEASURED).await;
         arrivals.borrow_mut().counts = false;
-        Ok::<_, anyhow::Error>(server.process.memory_kb()?)
+        server.process.memory_kb()
     });
     let after = opened.await?;
     let arrived = arrivals.take();
@@ -114,6 +117,12 @@ async fn open(server: &Server, run: &str, is_socket: bool) -> Result<TcpStream> 
     let status = std::str::from_utf8(&head)?.split(' ').nth(1);
     let status = status.context("no status")?;
     ensure!(status == expected, "a follower is answered {status}");
+    if is_socket {
+        // Masked with zeros, which leaves the text as it is.
+        let mut frame = vec![0x81, 0x80 | FOLLOW.len() as u8, 0, 0, 0, 0];
+        frame.extend_from_slice(FOLLOW);
+        stream.write_all(&frame).await?;
+    }
     Ok(stream)
 }
 

@@ -9,7 +9,7 @@ use super::Bars;
 use super::server::Server;
 use crate::output::say;
 
-const RUNS: usize = 1_000;
+pub(super) const RUNS: usize = 1_000;
 const BAR_MB: f64 = 300.0;
 /// How long beginning them may take.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -29,8 +29,8 @@ const CONFIG: &str = r#"
 [server]
 max_connections = 20000
 max_concurrent = 20000
-max_running = 1000
-max_running_per_key = 1000
+max_running = RUNNING
+max_running_per_key = RUNNING
 
 [backends.sleepy]
 type = "mock"
@@ -42,13 +42,14 @@ script = "ticking.json"
 "#;
 
 impl Server {
-    /// Starts it with a new state directory.
-    pub(super) fn start(directory: &Path) -> Result<Self> {
+    /// Starts it with a new state directory; it carries out so many runs at once.
+    pub(super) fn start(directory: &Path, running: usize) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory.join("home"))?;
-        fs::write(directory.join(CONFIG_FILE), CONFIG)?;
+        let config = CONFIG.replace("RUNNING", &running.to_string());
+        fs::write(directory.join(CONFIG_FILE), config)?;
         let sleepy = json!({"name": "sleepy", "steps": [{"do": "sleep", "ms": 600_000}]});
         fs::write(directory.join("sleepy.json"), sleepy.to_string())?;
         let tick = json!({"do": "emit", "event": {"type": "warning", "message": "tick"}});
@@ -66,7 +67,10 @@ impl Server {
             "--json",
         ]))?;
         let told = process.first_value()?;
-        let text = |name: &str| told[name].as_str().context("it tells nothing");
+        let text = |name: &str| {
+            let value = told.get(name).and_then(Value::as_str);
+            value.context("it tells nothing")
+        };
         let address = text("listening")?.trim_start_matches("http://").parse()?;
         Ok(Self {
             key: text("key")?.to_owned(),
@@ -86,7 +90,8 @@ impl Server {
             .output()?;
         ensure!(made.status.success(), "no key was made");
         let told: Value = serde_json::from_slice(&made.stdout)?;
-        Ok(told["key"].as_str().context("no key")?.to_owned())
+        let key = told.get("key").and_then(Value::as_str);
+        Ok(key.context("no key")?.to_owned())
     }
 
     /// A submission of a run on a backend.
@@ -122,7 +127,8 @@ impl Server {
         let told = String::from_utf8_lossy(&body);
         ensure!(status == 202, "a submission is answered {status}: {told}");
         let told: Value = serde_json::from_slice(&body)?;
-        Ok(told["run_id"].as_str().context("no run")?.to_owned())
+        let run_id = told.get("run_id").and_then(Value::as_str);
+        Ok(run_id.context("no run")?.to_owned())
     }
 
     /// How many runs go on.

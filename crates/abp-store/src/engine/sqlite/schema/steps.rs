@@ -256,4 +256,8 @@ pub(super) const STEPS: &[&str] = &[
     ) STRICT;
     CREATE INDEX open_erasures ON erasures (run) WHERE is_done = 0;
 ",
+    // Every submission counts the queue, and without this it reads every queued row.
+    "
+    CREATE INDEX queued_by_principal ON runs (state, principal) WHERE state = 'queued';
+",
 ];

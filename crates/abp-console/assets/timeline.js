@@ -246,16 +246,26 @@ export function VirtualList({ items, version, row, follow }) {
   });
   useEffect(() => () => observer.current?.disconnect(), []);
 
-  const shown = items.slice(view.from, Math.min(view.to, items.length));
+  // A row that is still in view and did not change keeps its element: scrolling renders only what comes into view.
+  const rendered = useRef({ row, rows: new Map() });
+  const known = rendered.current.row === row ? rendered.current.rows : new Map();
+  const rows = new Map();
+  for (let index = view.from; index < Math.min(view.to, items.length); index += 1) {
+    const item = items[index];
+    const old = known.get(item.key);
+    const isSame = old && old.version === item.version && old.index === index;
+    const element = isSame ? old.element : html`<${Row} key=${item.key} index=${index} observer=${observer.current} item=${item} row=${row} />`;
+    rows.set(item.key, { version: item.version, index, element });
+  }
+  rendered.current = { row, rows };
   return html`<div class="virtual" ref=${box} style=${{ height: `${heights.current.total}px` }}>
     <ol class="virtual-window" aria-label="timeline" style=${{ transform: `translateY(${view.offset}px)` }}>
-      ${shown.map((item, i) => html`<${Row} key=${item.key} index=${view.from + i} observer=${observer.current}
-        item=${item} itemVersion=${item.version} row=${row} />`)}
+      ${[...rows.values()].map(({ element }) => element)}
     </ol>
   </div>`;
 }
 
-/** @param {{index: number, observer: ResizeObserver, item: Item, itemVersion: number, row: (item: Item) => any}} props */
+/** @param {{index: number, observer: ResizeObserver, item: Item, row: (item: Item) => any}} props */
 function Row({ index, observer, item, row }) {
   const element = useRef(/** @type {HTMLElement|null} */ (null));
   useLayoutEffect(() => {

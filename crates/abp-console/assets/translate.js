@@ -1,7 +1,7 @@
 // @ts-check
 // One document in every dialect, with every field coloured by what became of it.
 
-import { html, AgentText, ActionButton, Commands, CopyButton, State, useEffect, useState } from './ui.js';
+import { html, AgentText, ActionButton, Commands, CopyButton, State, useEffect, useRef, useState } from './ui.js';
 import { postJson } from './api.js';
 
 const DIALECTS = ['openai', 'claude', 'gemini', 'codex', 'kimi', 'copilot'];
@@ -33,10 +33,17 @@ export function TranslatePage() {
   }
   // The text itself is sent, so that numbers stay as they are written.
   const body = `{"from":${JSON.stringify(from)},"kind":${JSON.stringify(kind)},"reject_losses":${isStrict},"document":${text}}`;
-  const translate = async () => setResults((await postJson('/v1/translate/all', body)).results);
+  const latest = useRef(0);
+  const translate = async () => {
+    const round = ++latest.current;
+    const answer = await postJson('/v1/translate/all', body);
+    // An older question may be answered later than a newer one.
+    if (round === latest.current) setResults(answer.results);
+  };
   useEffect(() => { if (!problem) translate().catch(() => {}); }, [from, kind, isStrict]);
   const pick = (/** @type {any} */ event) => {
     const next = event.target.value;
+    setResults([]);
     setFrom(next);
     if (Object.values(SAMPLES).some((sample) => JSON.stringify(sample, null, 2) === text)) setText(JSON.stringify(SAMPLES[next], null, 2));
   };

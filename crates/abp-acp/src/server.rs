@@ -171,7 +171,7 @@ where
     match problem {
         Some(problem) => {
             let message = format!("the client broke the protocol: {problem}");
-            Err(AbpError::new(ErrorCode::ProtocolInvalidEnvelope, message))
+            Err(AbpError::new(ErrorCode::ValidationFailed, message))
         }
         None => Ok(()),
     }

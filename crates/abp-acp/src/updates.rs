@@ -472,3 +472,113 @@ fn tool_kind(tool_name: &str) -> ToolKind {
 pub(crate) fn client_path(root: &Path, path: &str) -> PathBuf {
     root.join(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use abp_core::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The updates of events, as they are on the wire.
+    fn mapped(events: &[Value], has_notices: bool) -> Vec<Value> {
+        let mut mapper = UpdateMapper::new(3, PathBuf::from("/p"), has_notices);
+        let mut updates = Vec::new();
+        for (seq, event) in events.iter().enumerate() {
+            let mut event = event.clone();
+            event["ts"] = json!(Timestamp::from_unix_millis(0));
+            let event: AgentEvent = serde_json::from_value(event).unwrap();
+            updates.extend(mapper.map(seq as u64, &event));
+        }
+        let updates = updates
+            .iter()
+            .map(|update| serde_json::to_value(update).unwrap());
+        updates.collect()
+    }
+
+    #[test]
+    fn a_call_is_told_with_its_diffs_and_places_and_not_twice() {
+        let diff = json!({"path": "a.rs", "old_text": "1", "new_text": "2"});
+        let updates = mapped(
+            &[
+                json!({"type": "tool_call", "tool_name": "Edit", "tool_use_id": "c", "input": {"file_path": "a.rs"},
+                    "ext": {"title": "Edit a.rs", "locations": ["a.rs"], "diffs": [diff]}}),
+                json!({"type": "tool_result", "tool_name": "Edit", "tool_use_id": "c", "output": "ok", "is_error": false}),
+                json!({"type": "file_changed", "path": "a.rs", "summary": "2 bytes"}),
+                json!({"type": "tool_call", "tool_name": "Bash", "tool_use_id": "d", "input": {"command": "ls"}}),
+                json!({"type": "command_executed", "command": "ls", "exit_code": 0}),
+                json!({"type": "command_executed", "command": "pwd", "output_preview": "/p"}),
+                json!({"type": "file_changed", "path": "b.rs", "summary": "new"}),
+            ],
+            false,
+        );
+        let expected = [
+            json!({"sessionUpdate": "tool_call", "toolCallId": "3:c", "title": "Edit a.rs", "name": "Edit",
+                "kind": "edit", "status": "in_progress", "locations": [{"path": "/p/a.rs"}],
+                "content": [{"type": "diff", "path": "/p/a.rs", "oldText": "1", "newText": "2"}],
+                "rawInput": {"file_path": "a.rs"}}),
+            json!({"sessionUpdate": "tool_call_update", "toolCallId": "3:c", "status": "completed",
+                "rawOutput": "ok"}),
+            json!({"sessionUpdate": "tool_call", "toolCallId": "3:d", "title": "Bash ls", "name": "Bash",
+                "kind": "execute", "status": "in_progress", "rawInput": {"command": "ls"}}),
+            json!({"sessionUpdate": "tool_call", "toolCallId": "3:event-5", "title": "pwd", "kind": "execute",
+                "status": "completed",
+                "content": [{"type": "content", "content": {"type": "text", "text": "/p"}}]}),
+            json!({"sessionUpdate": "tool_call", "toolCallId": "3:event-6", "title": "b.rs", "kind": "edit",
+                "status": "completed", "locations": [{"path": "/p/b.rs"}],
+                "content": [{"type": "content", "content": {"type": "text", "text": "new"}}]}),
+        ];
+        assert_eq!(updates, expected);
+    }
+
+    /// An agent's question comes before its call, a denial of the policy without a question.
+    #[test]
+    fn a_call_is_announced_once_whatever_comes_first() {
+        let asked = json!({"type": "permission_requested", "tool_name": "Write", "tool_use_id": "c", "target": "a",
+            "reason": "r"});
+        let resolved = |id: &str, outcome: &str| {
+            json!({"type": "permission_resolved", "tool_name": "Write", "tool_use_id": id, "outcome": outcome,
+                "decided_by": "policy", "reason": "r"})
+        };
+        let called = |id: &str| json!({"type": "tool_call", "tool_name": "Write", "tool_use_id": id, "input": {}});
+        let over = |id: &str, is_error: bool| {
+            json!({"type": "tool_result", "tool_name": "Write", "tool_use_id": id, "output": "",
+                "is_error": is_error})
+        };
+        let events = [
+            asked,
+            resolved("c", "approved"),
+            called("c"),
+            over("c", false),
+            resolved("d", "denied"),
+            called("d"),
+            over("d", true),
+        ];
+        let updates = mapped(&events, false);
+        let shown = updates.iter().map(|update| {
+            let text = |key: &str| update[key].as_str().unwrap_or("-").to_owned();
+            [text("sessionUpdate"), text("toolCallId"), text("status")].join(" ")
+        });
+        let shown: Vec<String> = shown.collect();
+        let expected = [
+            // Pending is the default, which is not written.
+            "tool_call 3:c -",
+            "tool_call_update 3:c in_progress",
+            "tool_call_update 3:c completed",
+            "tool_call 3:d failed",
+            "tool_call_update 3:d -",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn warnings_are_notices_where_the_client_shows_them() {
+        let warning = [json!({"type": "warning", "message": "careful"})];
+        let shown = mapped(&warning, true);
+        assert_eq!(shown[0]["sessionUpdate"], "notice");
+        assert_eq!(shown[0]["title"], "careful");
+        let thought = mapped(&warning, false);
+        assert_eq!(thought[0]["sessionUpdate"], "agent_thought_chunk");
+        assert_eq!(thought[0]["content"]["text"], "warning: careful\n");
+    }
+}

@@ -6,7 +6,7 @@ use super::{HostArgs, LaneArg};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  abp acp\n  abp acp --backend auto\n  \
-abp acp --backend claude --lane workspace-first\n\n\
+abp acp --backend mock --lane workspace-first\n\n\
 An editor starts this command and talks to it; docs/editors.md has a configuration for Zed, JetBrains\n\
 and Neovim. Each prompt is a run in the editor's directory: staged, under your policy, with a receipt\n\
 (`abp runs list`). Backend and lane can be changed in the editor, session by session.")]

@@ -362,6 +362,15 @@ fn what_cannot_be_used_is_refused_by_name() {
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer:#}");
 }
 
+/// A message that does not end is not waited for: the connection ends, and the exit status says why.
+#[test]
+fn a_line_without_an_end_ends_the_connection() {
+    let desk = Desk::new();
+    let mut editor = Editor::start(&desk, &[]);
+    editor.send_endless_line(17 << 20);
+    assert_eq!(editor.close(), 2);
+}
+
 /// A run that fails is an error with the code of the run; servers that are not passed on are named.
 #[test]
 fn a_failed_run_is_an_error_that_names_it() {

@@ -272,6 +272,7 @@ fn every_example_of_every_help_runs() {
     let commands = [
         "",
         "run",
+        "acp",
         "backends",
         "runs list",
         "runs show",

@@ -59,6 +59,12 @@ impl Editor {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Sends the beginning of a line; an agent that hung up does not read it to its end.
+    pub(super) fn send_endless_line(&mut self, bytes: usize) {
+        let line = format!("{{\"x\": \"{}", "y".repeat(bytes));
+        drop(self.stdin.as_mut().unwrap().write_all(line.as_bytes()));
+    }
+
     fn send(&mut self, method: &str, params: &Value) -> u64 {
         self.last_id += 1;
         let id = self.last_id;

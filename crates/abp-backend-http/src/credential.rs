@@ -57,7 +57,7 @@ impl Credential {
     ///
     /// # Errors
     /// Fails where it is empty or holds what no header can carry.
-    pub(crate) fn new(secret: String) -> Result<Self, String> {
+    pub(crate) fn new(secret: &str) -> Result<Self, String> {
         if secret.is_empty() {
             return Err("the key is empty".to_owned());
         }
@@ -69,7 +69,7 @@ impl Credential {
         };
         Ok(Self {
             bearer: value(&format!("Bearer {secret}"))?,
-            plain: value(&secret)?,
+            plain: value(secret)?,
             secret: secret.into(),
             aws: None,
             expires: None,
@@ -80,13 +80,13 @@ impl Credential {
     ///
     /// # Errors
     /// Fails where the text is none.
-    pub(crate) fn of_aws(text: String) -> Result<Self, String> {
-        let keys: PrintedKeys = serde_json::from_str(&text).map_err(|_| {
+    pub(crate) fn of_aws(text: &str) -> Result<Self, String> {
+        let keys: PrintedKeys = serde_json::from_str(text).map_err(|_| {
             "the key of an upstream with auth = \"bedrock\" is JSON with AccessKeyId and \
              SecretAccessKey, as `aws configure export-credentials` prints it"
                 .to_owned()
         })?;
-        let mut credential = Self::new(keys.secret_access_key.clone())?;
+        let mut credential = Self::new(&keys.secret_access_key)?;
         credential.expires = keys.expiration;
         credential.aws = Some(AwsKeys {
             access_key_id: keys.access_key_id,
@@ -130,7 +130,7 @@ enum CredentialSource {
     /// It is asked without any.
     Open,
     Fixed(Arc<Credential>),
-    Made(CredentialCache),
+    Made(Box<CredentialCache>),
 }
 
 impl Authenticator {
@@ -141,24 +141,23 @@ impl Authenticator {
         connector: impl FnOnce(bool) -> Result<Connector, AbpError>,
     ) -> Result<Self, AbpError> {
         let invalid = |problem: String| AbpError::new(ErrorCode::ConfigInvalid, problem);
-        let read = match &spec.auth {
+        let read: fn(&str) -> Result<Credential, String> = match &spec.auth {
             UpstreamAuth::Bedrock { .. } => Credential::of_aws,
             _ => Credential::new,
         };
         let source = match (&spec.key_command, &spec.key) {
             (Some(command), _) => {
-                CredentialSource::Made(CredentialCache::new(CredentialMaker::Command {
-                    command: command.clone(),
-                    read,
-                }))
+                let command = command.clone();
+                let maker = CredentialMaker::Command { command, read };
+                CredentialSource::Made(Box::new(CredentialCache::new(maker)))
             }
             (None, Some(key)) if spec.auth == UpstreamAuth::Vertex => {
                 let account = ServiceAccount::read(key, connector)?;
                 let maker = CredentialMaker::ServiceAccount(Box::new(account));
-                CredentialSource::Made(CredentialCache::new(maker))
+                CredentialSource::Made(Box::new(CredentialCache::new(maker)))
             }
             (None, Some(key)) => {
-                let credential = read(key.expose_secret().to_owned()).map_err(invalid)?;
+                let credential = read(key.expose_secret()).map_err(invalid)?;
                 CredentialSource::Fixed(Arc::new(credential))
             }
             (None, None) => CredentialSource::Open,

@@ -122,7 +122,7 @@ impl ServiceAccount {
         let answer: TokenAnswer = serde_json::from_slice(&answer)
             .map_err(|_| format!("the answer of {place} holds no token"))?;
         let lifetime = answer.expires_in.saturating_sub(MARGIN);
-        let credential = Credential::new(answer.access_token)?;
+        let credential = Credential::new(&answer.access_token)?;
         Ok((credential, Duration::from_secs(lifetime)))
     }
 

@@ -85,7 +85,7 @@ pub(crate) enum CredentialMaker {
     Command {
         command: KeyCommand,
         /// Reads what the command printed.
-        read: fn(String) -> Result<Credential, String>,
+        read: fn(&str) -> Result<Credential, String>,
     },
     ServiceAccount(Box<ServiceAccount>),
 }
@@ -95,7 +95,7 @@ impl CredentialMaker {
     async fn make(&self) -> Result<(Credential, Duration), String> {
         match self {
             Self::Command { command, read } => {
-                let credential = read(command.run().await?)?;
+                let credential = read(&command.run().await?)?;
                 Ok((credential, command.lifetime))
             }
             Self::ServiceAccount(account) => account.fetch_token().await,

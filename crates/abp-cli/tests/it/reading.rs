@@ -115,11 +115,16 @@ fn reading_commands_create_nothing() {
             "{name} is neither a reader nor a writer"
         );
     }
+}
+
+#[test]
+fn lists_of_nothing_are_empty() {
     let desk = Desk::new();
     let empty = [
         (["runs", "list"], "runs"),
         (["receipt", "list"], "receipts"),
         (["keys", "list"], "keys"),
+        (["exchanges", "list"], "exchanges"),
     ];
     for (command, rows) in empty {
         assert_eq!(desk.json(&command).1[rows], json!([]), "{command:?}");

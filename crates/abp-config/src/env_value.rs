@@ -24,12 +24,6 @@ impl EnvValue {
         let exposed = |(name, value): (&String, &Self)| (name.clone(), value.0.clone());
         variables.iter().map(exposed).collect()
     }
-
-    /// The value itself.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
 }
 
 impl From<String> for EnvValue {

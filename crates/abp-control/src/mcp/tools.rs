@@ -9,7 +9,7 @@ use abp_translate::{Options, translate_error, translate_request, translate_respo
 use serde_json::{Map, Value, json};
 
 use super::server::{AbpServer, ToolResult};
-use crate::{CancelOutcome, CancelRequest};
+use crate::{CancelOutcome, CancelRequest, store_location};
 
 /// What clients are told of the tools.
 const TOOLS: &str = include_str!("tools.json");

@@ -24,7 +24,8 @@ pub(super) fn run(
         ReceiptCommand::Verify(_)
         | ReceiptCommand::Diff { .. }
         | ReceiptCommand::Export { .. }
-        | ReceiptCommand::Key { .. } => None,
+        | ReceiptCommand::Key { .. }
+        | ReceiptCommand::Verifier => None,
     }
 }
 

@@ -49,6 +49,7 @@ pub(super) const STEPS: &[&str] = &["
     CREATE INDEX unfinished_runs ON runs (id) WHERE ended_at IS NULL;
     CREATE INDEX runs_by_project ON runs (project_path) WHERE project_path IS NOT NULL;
     CREATE INDEX queued_runs ON runs (id) WHERE state = 'queued';
+    CREATE INDEX queued_by_principal ON runs (state, principal) WHERE state = 'queued';
     CREATE INDEX active_runs ON runs (principal) WHERE state = 'running';
     CREATE INDEX runs_by_principal ON runs (principal, id) WHERE principal IS NOT NULL;
     CREATE TABLE events (

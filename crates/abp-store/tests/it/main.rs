@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 #[cfg(test)]
 mod disk;
+#[cfg(test)]
 mod erasing;
 #[cfg(test)]
 mod exchanges;

@@ -109,7 +109,6 @@ mod schema;
 mod scope;
 mod seal;
 mod segment;
-mod size;
 mod state_dir;
 mod store;
 mod sweep;

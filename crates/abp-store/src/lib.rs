@@ -103,7 +103,6 @@ mod run_state;
 mod scope;
 mod seal;
 mod segment;
-mod size;
 mod state_dir;
 mod store;
 mod sweep;

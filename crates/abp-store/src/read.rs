@@ -1,5 +1,7 @@
 //! Reading: every answer is bounded, and longer ones come in pages.
 
+mod size;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 // @ts-check
 // The frame of the console: key, navigation, keyboard, and the page that the address names.
 
-import { html, render, isTyping, route, useEffect, useState, useLoaded } from './ui.js';
+import { html, render, isTyping, Notice, route, useEffect, useState, useLoaded } from './ui.js';
 import { getJson, savedKey, send, saveKey, watchConnection } from './api.js';
 import { NewRunPage, RunsPage } from './runs.js';
 import { RunPage } from './run.js';
@@ -93,7 +93,7 @@ function App({ problem }) {
     </header>
     ${!isOnline && html`<div class="offline" role="alert">The server does not answer. What you see may be old; the page goes on by itself when it is back.</div>`}
     ${isHelp && html`<${Help} close=${() => setHelp(false)} />`}
-    <main id="main" tabindex="-1">${isKeyPage ? html`<${KeyPage} problem=${problem} onKey=${(/** @type {string} */ next) => { saveKey(next); setKey(next); if (next) location.hash = '#/runs'; }} />` : html`<${Page} place=${place} />`}</main>`;
+    <main id="main" tabindex="-1"><${Notice} />${isKeyPage ? html`<${KeyPage} problem=${problem} onKey=${(/** @type {string} */ next) => { saveKey(next); setKey(next); if (next) location.hash = '#/runs'; }} />` : html`<${Page} place=${place} />`}</main>`;
 }
 
 /** @param {string} page @param {string} name */

@@ -1,7 +1,7 @@
 // @ts-check
 // Questions of runs that wait for a person, and the card that answers one.
 
-import { html, AgentText, Age, ActionButton, Commands, Empty, Loaded, State, short, span, useLoaded, useState, useTick, quote } from './ui.js';
+import { html, AgentText, Age, ActionButton, Commands, Empty, Loaded, State, notify, short, span, useLoaded, useState, useTick, quote } from './ui.js';
 import { ApiError, getJson, postJson } from './api.js';
 
 /** Answers of runs that ended or were answered elsewhere are told apart by this code. */
@@ -29,7 +29,6 @@ export function ApprovalsPage() {
 /** @param {{approval: any, onAnswered: () => void, showRun?: boolean}} props */
 export function ApprovalCard({ approval, onAnswered, showRun }) {
   const [reason, setReason] = useState('');
-  const [told, setTold] = useState('');
   useTick(1000);
   const left = Date.parse(approval.expires_at) - Date.now();
   const answer = (/** @type {boolean} */ approve) => async () => {
@@ -38,7 +37,7 @@ export function ApprovalCard({ approval, onAnswered, showRun }) {
       await postJson(`/v1/approvals/${approval.id}`, body);
     } catch (error) {
       if (!(error instanceof ApiError) || error.code !== ANSWERED) throw error;
-      setTold(`${error.message}: your answer came second`);
+      notify(`${error.message}: your answer came second`);
     }
     onAnswered();
   };
@@ -53,7 +52,6 @@ export function ApprovalCard({ approval, onAnswered, showRun }) {
     ${approval.target && html`<pre class="value"><${AgentText} text=${approval.target} /></pre>`}
     <p><${AgentText} text=${approval.reason} />${approval.rule ? html` <span class="dim">rule <code><${AgentText} text=${approval.rule} /></code></span>` : ''}</p>
     ${showRun && html`<p><a href=${`#/runs/${approval.run_id}`}>run ${short(approval.run_id)}</a></p>`}
-    ${told && html`<p class="warn-text" role="status">${told}</p>`}
     ${isOpen
       ? html`<div class="answer">
           <input type="text" placeholder="reason (the receipt states it)" aria-label="reason" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} />

@@ -61,7 +61,9 @@ function Timeline({ runId, isFinal, isShown, onChange }) {
   // A run that has ended is read from its beginning.
   const [isFollowing, setFollowing] = useState(!isFinal);
   const isReplay = useRef(isFinal);
-  const approvals = useLoaded(() => getJson(`/v1/approvals?run_id=${runId}`), [runId, model.questions.size], { every: state.ended ? 0 : 1500 });
+  const approvals = useLoaded(() => getJson(`/v1/approvals?run_id=${runId}`), [runId], { every: 1500 });
+  const questions = model.questions.size;
+  useEffect(() => { if (questions) approvals.reload(); }, [questions, state.ended]);
   const frame = useRef(0);
   useEffect(() => {
     const show = () => {

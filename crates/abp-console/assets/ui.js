@@ -343,6 +343,24 @@ export function short(id) {
   return id.length > 13 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
 }
 
+/** @type {Set<(text: string) => void>} */
+const noticeWatchers = new Set();
+
+/** Tells the person something that outlives the part of the page it came from. @param {string} text */
+export function notify(text) {
+  for (const watcher of noticeWatchers) watcher(text);
+}
+
+/** What was told last, until it is closed. */
+export function Notice() {
+  const [text, setText] = useState('');
+  useEffect(() => {
+    noticeWatchers.add(setText);
+    return () => { noticeWatchers.delete(setText); };
+  }, []);
+  return html`<div role="status">${text && html`<div class="note warn">${text} <button class="link" onClick=${() => setText('')}>close</button></div>`}</div>`;
+}
+
 /** The place in the page, from its fragment. */
 export function route() {
   const hash = location.hash.replace(/^#\/?/, '');

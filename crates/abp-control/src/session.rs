@@ -172,8 +172,8 @@ impl ControlPlane {
             let page = store.events(run_id, next, PAGE).await?;
             let Some(last) = page.last() else { break };
             next = last.seq + 1;
-            let sessions = page.iter().filter_map(|record| read_session(&record.json));
-            found = sessions.last().or(found);
+            let mut sessions = page.iter().filter_map(|record| read_session(&record.json));
+            found = sessions.next_back().or(found);
         }
         Ok(found.map(|session_id| AgentSession {
             run_id,

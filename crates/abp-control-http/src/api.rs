@@ -31,7 +31,7 @@ pub use log::{
 };
 pub use runs::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DiscardReport,
-    RunList, RunStateView, RunSummary, RunView, RunsQuery, SubmitOptions, SubmitQuery,
+    RunFigures, RunList, RunStateView, RunView, RunsQuery, SubmitOptions, SubmitQuery,
     SubmitRequest, SubmittedRun, WorkspaceSource,
 };
 pub use traffic::{
@@ -39,6 +39,6 @@ pub use traffic::{
     SeriesQuery, UpstreamPage, UpstreamView, UsagePoint, UsageSeries, UsageSeriesReport,
 };
 pub use translate::{
-    DocumentKind, TranslateAllRequest, TranslationFailure, TranslationReport, TranslationResult,
+    TranslateAllRequest, TranslationFailure, TranslationInput, TranslationReport, TranslationResult,
 };
 pub use workspaces::{BlobStored, ManifestEntry, WorkspaceManifest, WorkspaceView};

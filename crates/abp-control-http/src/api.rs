@@ -31,7 +31,7 @@ pub use log::{
 };
 pub use runs::{
     ApplyReport, ApplyRequestBody, CancelRequestBody, ChangeProgress, ChangesView, DeletedRun,
-    DiscardReport, RunList, RunStateView, RunSummary, RunView, RunsQuery, SessionPage, SessionView,
+    DiscardReport, RunFigures, RunList, RunStateView, RunView, RunsQuery, SessionPage, SessionView,
     SessionsQuery, SteerRequest, SubmitOptions, SubmitQuery, SubmitRequest, SubmittedRun,
     WorkspaceSource, run_view, session_view,
 };
@@ -40,7 +40,7 @@ pub use traffic::{
     SeriesQuery, UpstreamPage, UpstreamView, UsagePoint, UsageSeries, UsageSeriesReport,
 };
 pub use translate::{
-    DocumentKind, TranslateAllRequest, TranslationFailure, TranslationReport, TranslationResult,
+    TranslateAllRequest, TranslationFailure, TranslationInput, TranslationReport, TranslationResult,
 };
 pub use workspaces::{
     BlobStored, BlobsStored, MAX_BUNDLED_BLOB, ManifestEntry, WorkspaceManifest, WorkspaceView,

@@ -3,7 +3,7 @@
 use abp_store::Store;
 use serde::Deserialize;
 
-use crate::api::{RunSummary, RunView};
+use crate::api::{RunFigures, RunView};
 use abp_gateway::Refusal;
 
 /// The members of a receipt that a summary is made of.
@@ -62,10 +62,10 @@ pub(crate) async fn add(store: &Store, runs: &mut [RunView]) -> Result<(), Refus
 }
 
 /// A receipt that cannot be read has no summary; looking at the receipt itself says why.
-fn summary(document: &[u8]) -> Option<RunSummary> {
+fn summary(document: &[u8]) -> Option<RunFigures> {
     let figures: ReceiptFigures = serde_json::from_slice(document).ok()?;
     let changes = figures.workspace.and_then(|workspace| workspace.changes);
-    Some(RunSummary {
+    Some(RunFigures {
         input_tokens: figures.usage.input_tokens,
         output_tokens: figures.usage.output_tokens,
         cost_usd: figures.usage.estimated_cost_usd,

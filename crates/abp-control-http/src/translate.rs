@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use serde_json::value::RawValue;
 
 use crate::api::{
-    DocumentKind, TranslateAllRequest, TranslationFailure, TranslationReport, TranslationResult,
+    TranslateAllRequest, TranslationFailure, TranslationInput, TranslationReport, TranslationResult,
 };
 use crate::call::{Call, json_reply};
 use crate::query::NoQuery;
@@ -67,9 +67,9 @@ fn translate_to(request: &TranslateAllRequest, to: Dialect) -> TranslationResult
     let document = request.document.get().as_bytes();
     let none = Exchange::default();
     let done = match request.kind {
-        DocumentKind::Request => translate_request(document, from, to, &options),
-        DocumentKind::Response => translate_response(document, from, to, &none, &options),
-        DocumentKind::Error => translate_error(document, from, to, None, &options),
+        TranslationInput::Request => translate_request(document, from, to, &options),
+        TranslationInput::Response => translate_response(document, from, to, &none, &options),
+        TranslationInput::Error => translate_error(document, from, to, None, &options),
     };
     let Translation { output, ledger, .. } = match done {
         Ok(done) => done,

@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub enum ServerAddress {
     /// A program, spoken to by its standard streams.
-    Program(ProgramServer),
+    Program(Box<ProgramServer>),
     /// An address.
     Http(HttpServer),
 }

@@ -196,7 +196,7 @@ pub struct RunView {
     pub is_deleted: bool,
     /// What it used and changed, once it has ended; absent where the answer is about one step of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<RunSummary>,
+    pub summary: Option<RunFigures>,
 }
 
 /// A run that was deleted.
@@ -210,7 +210,7 @@ pub struct DeletedRun {
 
 /// What a run used and changed, as its receipt says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RunSummary {
+pub struct RunFigures {
     /// Tokens read.
     pub input_tokens: Option<u64>,
     /// Tokens written.

@@ -15,7 +15,7 @@ pub struct TranslateAllRequest {
     pub from: Dialect,
     /// What the document is; a request where nothing is said.
     #[serde(default)]
-    pub kind: DocumentKind,
+    pub kind: TranslationInput,
     /// Whether a translation that loses something is refused.
     #[serde(default)]
     pub reject_losses: bool,
@@ -27,7 +27,7 @@ pub struct TranslateAllRequest {
 /// What a document is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DocumentKind {
+pub enum TranslationInput {
     /// A request to a model.
     #[default]
     Request,

@@ -141,7 +141,7 @@ fn server(
                     command,
                     server: config,
                 };
-                ServerAddress::Program(make(&program)?)
+                ServerAddress::Program(Box::new(make(&program)?))
             }
             None => ServerAddress::Http(address(config).map_err(invalid)?),
         },

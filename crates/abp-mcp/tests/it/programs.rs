@@ -14,7 +14,7 @@ use abp_policy::PolicyEngine;
 use tokio::sync::mpsc;
 
 fn server(command: &str, directory: &Path, path: String) -> ServerAddress {
-    ServerAddress::Program(ProgramServer {
+    ServerAddress::Program(Box::new(ProgramServer {
         command: command.to_owned(),
         args: Vec::new(),
         env: BTreeMap::from([("PATH".to_owned(), path)]),
@@ -23,7 +23,7 @@ fn server(command: &str, directory: &Path, path: String) -> ServerAddress {
         network: PolicyEngine::default(),
         launcher: Launcher::at(env!("CARGO_BIN_EXE_mcp-launcher")),
         running: RunningPrograms::default(),
-    })
+    }))
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ impl Stage {
         let args = [SERVER, name, era_name(era), misbehaviour, &control, wire].map(str::to_owned);
         let address = match wire {
             "http" => self.listen(&args),
-            _ => ServerAddress::Program(ProgramServer {
+            _ => ServerAddress::Program(Box::new(ProgramServer {
                 command: "python3".to_owned(),
                 args: args.to_vec(),
                 env: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Stage {
                 network: PolicyEngine::default(),
                 launcher: Launcher::at(env!("CARGO_BIN_EXE_mcp-launcher")),
                 running: RunningPrograms::default(),
-            }),
+            })),
         };
         let versions = ProtocolVersion::ALL.into_iter();
         self.servers.push(GatewayServer {

@@ -138,7 +138,7 @@ pub(super) fn list(
     })?;
     let rows = receipts.into_iter();
     let rows: Vec<_> = rows
-        .map(|row| (row.log_seq, row.run_id, row.sha256.to_string()))
+        .map(|row| (row.log_seq, row.run_id, row.sha256))
         .collect();
     tell_receipts(&rows, output)
 }

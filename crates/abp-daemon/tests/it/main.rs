@@ -12,6 +12,7 @@ mod control_approvals;
 mod control_routes;
 #[cfg(test)]
 mod control_runs;
+#[cfg(test)]
 mod control_sessions;
 #[cfg(test)]
 mod control_uploads;

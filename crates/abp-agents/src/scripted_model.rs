@@ -349,7 +349,7 @@ impl Step {
     }
 
     fn property(&self, key: &str, schema: &Value) -> Option<Value> {
-        if matches!(key, "input" | "patch") {
+        if matches!(key, "input" | "patch" | "patchtext") {
             return self.as_patch().map(Value::String);
         }
         let is_path = matches!(key, "path" | "filepath" | "absolutepath" | "targetfile");
@@ -488,7 +488,7 @@ mod tests {
         json!({"messages": messages, "tools": tools})
     }
 
-    fn tool(name: &str, properties: Value, required: &[&str]) -> Value {
+    fn tool(name: &str, properties: &Value, required: &[&str]) -> Value {
         let parameters = json!({"properties": properties, "required": required});
         json!({"type": "function", "function": {"name": name, "parameters": parameters}})
     }
@@ -499,9 +499,9 @@ mod tests {
         let edit =
             json!({"path": {}, "old_string": {}, "new_string": {}, "all": {"type": "boolean"}});
         let tools = json!([
-            tool("Read", path, &["file_path"]),
-            tool("replace", edit, &["path", "all"]),
-            tool("Bash", json!({"command": {"type": "array"}}), &["command"]),
+            tool("Read", &path, &["file_path"]),
+            tool("replace", &edit, &["path", "all"]),
+            tool("Bash", &json!({"command": {"type": "array"}}), &["command"]),
         ]);
         let asked = "ABP-TASK READ=a.txt EDIT=a.txt OLD=one NEW=two FILE=b.txt CONTENT=three";
         let cases = [

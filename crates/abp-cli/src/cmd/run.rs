@@ -80,38 +80,47 @@ pub(crate) fn run(
         check: args.check.clone(),
         ..Submission::new(order)
     };
+    // One runtime for all of it: the store of the process lives in the one that opened it.
+    block_on(start(args, &session, submission, audience, output))
+}
+
+/// Starts the submission in the way that the flags ask for.
+async fn start(
+    args: &RunArgs,
+    session: &Session,
+    submission: Submission,
+    audience: Audience,
+    output: &mut Output,
+) -> Result<ExitStatus, AbpError> {
     let plane = &session.plane;
-    // One runtime for all of it: the store's writer lives in the one that opened the store.
-    block_on(async {
-        let mut submission = match asked_session(args) {
-            Some((text, usage)) => go_on(submission, &session, text, usage, output).await?,
-            None => submission,
-        };
-        if args.dry_run {
-            dry_run::run(plane, submission, output)?;
-            return Ok(ExitStatus::Success);
-        }
-        if !args.race.is_empty() {
-            let status = race::run(plane, submission, args, output).await;
-            plane.close().await;
-            return status;
-        }
-        // On a terminal a person can be asked, and of a detached run from any; elsewhere what was not
-        // approved in advance is denied.
-        if args.detach || output.can_ask() {
-            submission.approvals = submission.approvals.or_ask(session.approval_timeout());
-        }
-        if args.detach {
-            return detach(plane, submission, output).await;
-        }
-        let receipt = match plane.run_here(&prompt::operator(), submission).await? {
-            StartedRun::Started(handle) => follow(plane, handle, audience, args, output).await?,
-            StartedRun::Existing(run_id) => recall(plane, run_id, args, output).await?,
-        };
-        let status = conclude(plane, &receipt, args, output).await;
+    let mut submission = match asked_session(args) {
+        Some((text, usage)) => go_on(submission, session, text, usage, output).await?,
+        None => submission,
+    };
+    if args.dry_run {
+        dry_run::run(plane, submission, output)?;
+        return Ok(ExitStatus::Success);
+    }
+    if !args.race.is_empty() {
+        let status = race::run(plane, submission, args, output).await;
         plane.close().await;
-        status
-    })
+        return status;
+    }
+    // On a terminal a person can be asked, and of a queued run anybody; elsewhere what was not approved in
+    // advance is denied.
+    if args.detach || output.can_ask() {
+        submission.approvals = submission.approvals.or_ask(session.approval_timeout());
+    }
+    if args.detach {
+        return detach(plane, submission, output).await;
+    }
+    let receipt = match plane.run_here(&prompt::operator(), submission).await? {
+        StartedRun::Started(handle) => follow(plane, handle, audience, args, output).await?,
+        StartedRun::Existing(run_id) => recall(plane, run_id, args, output).await?,
+    };
+    let status = conclude(plane, &receipt, args, output).await;
+    plane.close().await;
+    status
 }
 
 /// The earlier run whose session is asked for.

@@ -7,75 +7,78 @@ use crate::desk::{Desk, Ran};
 /// Commands that make something when they are used as they are meant to.
 const WRITERS: [&str; 7] = ["run", "serve", "launch", "mcp", "acp", "import", "init"];
 
+/// Commands that are only run: whatever they print, and whether or not they find something.
+const PRINTERS: &[&[&str]] = &[
+    &["completion", "bash"],
+    &["man"],
+    &["help"],
+    &["schema"],
+    &["schema", "receipt"],
+    &["explain", "CONFIG_INVALID"],
+    &["matrix"],
+    &["inspect", "x.json"],
+    &["inspect", "last"],
+    &["receipt", "verify", "x.json"],
+    &["receipt", "verifier"],
+    &["ui", "--print"],
+    &["receipt", "diff", "x.json", "x.json"],
+    &["validate", "x.json"],
+    &["translate", "--from", "openai", "--to", "claude", "x.json"],
+    &["present", "x.json", "--client", "text"],
+    &["sidecar", "check", "--", "true"],
+];
+
+/// Commands with their exit status where there is nothing to find.
+const READERS: &[(&[&str], i32)] = &[
+    (&["sandbox", "explain"], 0),
+    (&["receipt", "key"], 2),
+    (&["receipt", "key", "--rotate"], 2),
+    (&["runs", "list"], 0),
+    (&["runs", "list", "--undecided"], 0),
+    (&["runs", "show", "last"], 2),
+    (&["runs", "show", "0123"], 2),
+    (&["runs", "delete", "last"], 2),
+    (&["sessions"], 0),
+    (&["logs", "last"], 2),
+    (&["cancel", "last"], 2),
+    (&["approvals"], 0),
+    (&["approve", "00000000-0000-7000-8000-000000000000"], 2),
+    (&["deny", "00000000-0000-7000-8000-000000000000"], 2),
+    (&["diff", "last"], 2),
+    (&["apply", "last"], 2),
+    (&["discard", "last"], 2),
+    (&["backup", "copy"], 2),
+    (&["backup", "--check", "copy"], 1),
+    (&["restore", "copy"], 1),
+    (&["gc"], 0),
+    (&["gc", "--dry-run"], 0),
+    (&["receipt", "list"], 0),
+    (&["receipt", "verify", "--log"], 2),
+    (&["receipt", "checkpoint"], 2),
+    (&["receipt", "export", "last"], 2),
+    (&["keys", "list"], 0),
+    (&["keys", "revoke", "key_1"], 2),
+    (&["keys", "show", "operator"], 2),
+    (&["migrate"], 0),
+    (&["migrate", "--check"], 0),
+    (&["nodes"], 0),
+    (&["doctor"], 0),
+    (&["backends"], 0),
+    (&["agents", "list"], 0),
+    (&["models"], 0),
+    (&["upstreams", "list"], 0),
+    (&["exchanges", "list"], 0),
+    (&["exchanges", "stats"], 0),
+    (&["exchanges", "show", "last"], 2),
+    (&["upstreams", "list", "--presets"], 0),
+    (&["upstreams", "remove", "x"], 2),
+    (&["config", "show"], 0),
+    (&["config", "check"], 0),
+    (&["run", "--task", "t", "--dry-run"], 0),
+];
+
 #[test]
 fn reading_commands_create_nothing() {
-    // Whatever it prints, and whether or not it finds something.
-    let printers = [
-        &["completion", "bash"][..],
-        &["man"],
-        &["help"],
-        &["schema"],
-        &["schema", "receipt"],
-        &["explain", "CONFIG_INVALID"],
-        &["matrix"],
-        &["inspect", "x.json"],
-        &["inspect", "last"],
-        &["receipt", "verify", "x.json"],
-        &["receipt", "verifier"],
-        &["ui", "--print"],
-        &["receipt", "diff", "x.json", "x.json"],
-        &["validate", "x.json"],
-        &["translate", "--from", "openai", "--to", "claude", "x.json"],
-        &["present", "x.json", "--client", "text"],
-        &["sidecar", "check", "--", "true"],
-    ];
-    let commands = [
-        (&["sandbox", "explain"][..], 0),
-        (&["receipt", "key"], 2),
-        (&["receipt", "key", "--rotate"], 2),
-        (&["runs", "list"], 0),
-        (&["runs", "list", "--undecided"], 0),
-        (&["runs", "show", "last"], 2),
-        (&["runs", "show", "0123"], 2),
-        (&["runs", "delete", "last"], 2),
-        (&["sessions"], 0),
-        (&["logs", "last"], 2),
-        (&["cancel", "last"], 2),
-        (&["approvals"], 0),
-        (&["approve", "00000000-0000-7000-8000-000000000000"], 2),
-        (&["deny", "00000000-0000-7000-8000-000000000000"], 2),
-        (&["diff", "last"], 2),
-        (&["apply", "last"], 2),
-        (&["discard", "last"], 2),
-        (&["backup", "copy"], 2),
-        (&["backup", "--check", "copy"], 1),
-        (&["restore", "copy"], 1),
-        (&["gc"], 0),
-        (&["gc", "--dry-run"], 0),
-        (&["receipt", "list"], 0),
-        (&["receipt", "verify", "--log"], 2),
-        (&["receipt", "checkpoint"], 2),
-        (&["receipt", "export", "last"], 2),
-        (&["keys", "list"], 0),
-        (&["keys", "revoke", "key_1"], 2),
-        (&["keys", "show", "operator"], 2),
-        (&["migrate"], 0),
-        (&["migrate", "--check"], 0),
-        (&["nodes"], 0),
-        (&["doctor"], 0),
-        (&["backends"], 0),
-        (&["agents", "list"], 0),
-        (&["models"], 0),
-        (&["upstreams", "list"], 0),
-        (&["exchanges", "list"], 0),
-        (&["exchanges", "stats"], 0),
-        (&["exchanges", "show", "last"], 2),
-        (&["upstreams", "list", "--presets"], 0),
-        (&["upstreams", "remove", "x"], 2),
-        (&["config", "show"], 0),
-        (&["config", "check"], 0),
-        (&["run", "--task", "t", "--dry-run"], 0),
-    ];
     let assert_untouched = |desk: &Desk, command: &[&str]| {
         let made: Vec<_> = std::fs::read_dir(desk.home()).unwrap().collect();
         assert!(made.is_empty(), "{command:?} made {made:?}");
@@ -87,18 +90,18 @@ fn reading_commands_create_nothing() {
         assert_eq!(files, ["readme.txt", "x.json"], "{command:?}");
     };
     let mut known: Vec<&str> = WRITERS.to_vec();
-    for command in printers {
+    for command in PRINTERS {
         let desk = Desk::new();
         desk.write("x.json", "{}");
         desk.abp(command);
         assert_untouched(&desk, command);
         known.push(command[0]);
     }
-    for (command, status) in commands {
+    for (command, status) in READERS {
         let desk = Desk::new();
         desk.write("x.json", "{}");
         let (ran, told) = desk.json(command);
-        assert_eq!(ran, status, "{command:?}: {told:#}");
+        assert_eq!(ran, *status, "{command:?}: {told:#}");
         assert_untouched(&desk, command);
         known.push(command[0]);
     }

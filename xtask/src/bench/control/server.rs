@@ -29,8 +29,10 @@ const CONFIG: &str = r#"
 [server]
 max_connections = 20000
 max_concurrent = 20000
+
+[control]
 max_running = RUNNING
-max_running_per_key = RUNNING
+max_running_per_principal = RUNNING
 
 [backends.sleepy]
 type = "mock"

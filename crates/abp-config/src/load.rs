@@ -229,7 +229,8 @@ impl Merge {
                     item_spans: Vec::new(),
                     items: Vec::new(),
                 };
-                self.entries.insert(vec![key], entry);
+                let path = setting.path.iter().map(ToString::to_string);
+                self.entries.insert(path.collect(), entry);
             }
         }
     }

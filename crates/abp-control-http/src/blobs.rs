@@ -162,6 +162,10 @@ async fn upload_bundle(mut call: Call) -> Result<HttpReply, Refusal> {
         .await?;
     }
     reader.finish()?;
+    if stored.count == 0 {
+        let message = "the bundle has no blob";
+        return Err(Refusal::new(ErrorCode::ValidationFailed, message));
+    }
     json_reply(StatusCode::CREATED, &stored)
 }
 

@@ -53,7 +53,8 @@ async function serve() {
     return `[backends.${name}]\ntype = "mock"\nscript = ${JSON.stringify(script)}\n`;
   });
   const config = join(directory, "config.toml");
-  writeFileSync(config, backends.join("\n"));
+  // A client that left is waited for before its run ends; a test need not wait long.
+  writeFileSync(config, ["[control]\nassist_reattach_secs = 1", ...backends].join("\n"));
   const state = join(directory, "state");
   const flags = ["--config", config, "--state-dir", state, "--json"];
   const server = spawn(
@@ -215,7 +216,7 @@ const CASES = {
     assert.equal(failure.payload.error.code, "CONTRACT_SCHEMA_VIOLATION");
     assert.match(failure.payload.error.message, /forwardedProps\/capabilities\/prefers_markdown/);
   },
-  async "a client that leaves cancels the run"() {
+  async "a client that leaves and does not come back cancels the run"() {
     const agent = newAgent();
     let runId;
     await agent

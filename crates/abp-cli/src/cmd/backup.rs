@@ -1,11 +1,11 @@
 //! `abp backup` and `abp restore`: a copy of the state directory, and putting it back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use abp_config::load;
 use abp_core::Timestamp;
-use abp_error::{AbpError, ExitStatus};
+use abp_error::{AbpError, ErrorCode, ExitStatus};
 use abp_store::{BackupManifest, check_backup, restore_backup, write_backup};
 use serde_json::json;
 
@@ -19,16 +19,14 @@ pub(crate) fn run(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let state_dir = load(&sources(global))?.config.state_dir;
-    let manifest = block_on(async {
-        Ok(match args.check {
-            true => check_backup(&args.directory).await?,
-            false => {
-                waiting(output, "copying and verifying the store …");
-                write_backup(&state_dir, &args.directory, now()).await?
-            }
-        })
-    });
+    let manifest = match args.check {
+        true => block_on(async { Ok(check_backup(&args.directory).await?) }),
+        false => {
+            let state_dir = directory_with_store(global)?;
+            waiting(output, "copying and verifying the store …");
+            block_on(async { Ok(write_backup(&state_dir, &args.directory, now()).await?) })
+        }
+    };
     done(output);
     let label = if args.check { "verified" } else { "backup" };
     tell(label, &args.directory, &manifest?, output)
@@ -39,11 +37,22 @@ pub(crate) fn restore(
     global: &GlobalArgs,
     output: &mut Output,
 ) -> Result<ExitStatus, AbpError> {
-    let state_dir = load(&sources(global))?.config.state_dir;
+    let state_dir = directory_with_store(global)?;
     waiting(output, "verifying the backup …");
     let manifest = block_on(async { Ok(restore_backup(&args.directory, &state_dir).await?) });
     done(output);
     tell("restored", &state_dir, &manifest?, output)
+}
+
+/// The state directory, where the store is a file in it.
+fn directory_with_store(global: &GlobalArgs) -> Result<PathBuf, AbpError> {
+    let config = load(&sources(global))?.config;
+    if config.store.url.is_none() {
+        return Ok(config.state_dir);
+    }
+    let message = "the store is on Postgres, and these commands copy one in a file: use pg_dump and pg_restore, \
+        and keep the directory of `store.keys`";
+    Err(AbpError::new(ErrorCode::ValidationFailed, message))
 }
 
 fn tell(

@@ -124,3 +124,16 @@ fn a_changed_byte_of_a_backup_is_found_and_named() {
     std::fs::remove_file(&added).unwrap();
     assert_eq!(desk.abp(&["backup", "--check", "copy"]).status, 0);
 }
+
+/// A store on Postgres is none of the files that are copied; a copy of another store would be a false promise.
+#[test]
+fn a_store_elsewhere_is_not_backed_up_as_a_file() {
+    let desk = Desk::new();
+    for command in ["backup", "restore"] {
+        let mut command = desk.command(&[command, "copy"]);
+        let ran = command.env("ABP_DATABASE_URL", "postgres://nowhere.invalid/abp");
+        let ran = Ran::new(ran.output().unwrap());
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("pg_dump"), "{}", ran.stderr);
+    }
+}

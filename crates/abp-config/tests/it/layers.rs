@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use abp_config::{
     BackendConfig, Config, ConfigErrors, Loaded, Override, Problem, SettingOrigin, Sources, load,
+    render_json, settings,
 };
 use abp_core::PolicyProfile;
 use tempfile::TempDir;
@@ -281,6 +282,52 @@ fn strict_makes_an_error_of_what_has_no_effect() {
         assert_eq!(load(&sources).unwrap().warnings.len(), 1, "{text}");
         sources.strict = true;
         assert_eq!(load(&sources).unwrap_err().diagnostics.len(), 1, "{text}");
+    }
+}
+
+/// Every variable of the table sets its setting, in a table of the configuration as well as at its top.
+#[test]
+fn every_variable_sets_its_setting() {
+    let values = [
+        ("ABP_DEFAULT_BACKEND", "mock"),
+        ("ABP_DEFAULT_POLICY", "p"),
+        ("ABP_DEFAULT_PRICES", "p"),
+        ("ABP_HOME", "/v/state"),
+        ("ABP_STAGES_DIR", "/v/stages"),
+        ("ABP_HOSTS_DIR", "/v/hosts"),
+        ("ABP_AGENTS_DIR", "/v/agents"),
+        ("ABP_LOG_LEVEL", "trace"),
+        ("ABP_APPROVAL_TIMEOUT_SECS", "7"),
+        ("ABP_BIND_ADDRESS", "127.0.0.2"),
+        ("ABP_PORT", "9"),
+        ("ABP_SANDBOX_ENGINE", "landlock"),
+        ("ABP_DATABASE_URL", "postgres://h/d"),
+        ("ABP_STORE_KEYS", "/v/keys"),
+        ("ABP_NODE", "n"),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("operator.toml");
+    std::fs::write(&file, "[policies.p]\n[prices.p]\n").unwrap();
+    for setting in settings().iter().filter(|one| one.successor().is_none()) {
+        let Some(variable) = setting.env() else {
+            continue;
+        };
+        let (_, value) = values.iter().find(|(name, _)| *name == variable).unwrap();
+        let sources = Sources {
+            env: env(&[(variable, value), ("HOME", "/h")]),
+            operator: Some(file.clone()),
+            ..at_home()
+        };
+        let loaded = load(&sources).unwrap_or_else(|errors| panic!("{variable}: {errors}"));
+        let shown = render_json(&loaded, false);
+        let pointer = format!("/{}", setting.key().replace('.', "/"));
+        let found = shown
+            .pointer(&pointer)
+            .unwrap_or_else(|| panic!("{variable}"));
+        let found = found.to_string();
+        // Every state directory has stages of its own below the one that is set.
+        let found = found.trim_matches('"');
+        assert!(found.starts_with(value), "{variable}: {found}");
     }
 }
 

@@ -220,7 +220,7 @@ impl Merge {
             Err(fault) => problems.push(Diagnostic::from(fault).key(key).set_by(origin)),
             Ok(value) => {
                 if let Some(doubt) = check::doubt(setting.kind, &value) {
-                    problems.push(doubt.key(key.clone()).set_by(origin.clone()));
+                    problems.push(doubt.key(key).set_by(origin.clone()));
                 }
                 let entry = Entry {
                     value,

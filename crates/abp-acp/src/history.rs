@@ -11,9 +11,9 @@ use abp_core::{AgentEvent, WorkOrder};
 use abp_error::{AbpError, ErrorCode};
 use uuid::Uuid;
 
-/// How many runs are looked at for one page of sessions.
+/// The number of runs that are looked at for one page of sessions.
 const PAGE: u32 = 50;
-/// How many events are read at a time.
+/// The number of events that are read at a time.
 const EVENTS: u32 = 256;
 /// The most characters of a title.
 const MAX_TITLE: usize = 80;

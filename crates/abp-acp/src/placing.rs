@@ -30,7 +30,7 @@ const APPLY: &str = "apply";
 /// The option that does not.
 const KEEP: &str = "keep";
 
-/// What became of the changes of a run.
+/// The decision about the changes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The run changed nothing.

@@ -41,10 +41,10 @@ use crate::settings::{LANE, SessionSettings};
 use crate::turn::Turn;
 use crate::updates::{UpdateMapper, asked_by_person};
 
-/// How long runs may take to end when the client is gone.
+/// The time that runs may take to end when the client is gone.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the operator chose on the command line.
+/// The operator's choices on the command line.
 #[derive(Debug, Clone)]
 pub struct AcpOptions {
     /// The backend of new sessions; the configured one where it is `None`.
@@ -55,7 +55,7 @@ pub struct AcpOptions {
     pub policy: PolicyChoice,
     /// The model to ask for; the backend's default where it is `None`.
     pub model: Option<String>,
-    /// How long a question of the gate waits for its answer.
+    /// The time that a question of the gate waits for its answer.
     pub approval_timeout: Duration,
     /// The person at the editor, for approvals and receipts.
     pub person: String,

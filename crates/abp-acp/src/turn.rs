@@ -408,7 +408,7 @@ fn respond(
     Ok(response)
 }
 
-/// What a program wants to know of the run.
+/// Facts about the run for a program to read.
 fn report(receipt: &Receipt, placement: Placement) -> Value {
     json!({
         "run_id": receipt.meta.run_id,

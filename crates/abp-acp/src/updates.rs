@@ -397,7 +397,7 @@ pub(crate) fn said(text: &str) -> SessionUpdate {
     SessionUpdate::AgentMessageChunk(chunk(text))
 }
 
-/// What the person said.
+/// The answer of the person.
 pub(crate) fn asked_by_person(text: &str) -> SessionUpdate {
     SessionUpdate::UserMessageChunk(chunk(text))
 }
@@ -435,7 +435,7 @@ fn plan_status(status: &str) -> PlanEntryStatus {
     }
 }
 
-/// What a call is about, with the place of its name among the known ones.
+/// The subject of a call, with the place of its name among the known ones.
 fn targets(input: Option<&Value>) -> impl Iterator<Item = (usize, &str)> {
     let named = TARGETS.iter().enumerate();
     named.filter_map(move |(place, name)| Some((place, input?.get(name)?.as_str()?)))

@@ -255,7 +255,7 @@ where
         self.incoming.try_recv().ok()
     }
 
-    /// How many lines of the peer were no messages.
+    /// The number of lines of the peer that were no messages.
     pub(crate) fn noise(&self) -> u64 {
         self.backlog.noise()
     }

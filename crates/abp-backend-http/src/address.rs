@@ -14,7 +14,7 @@ pub(crate) const OUTSIDE_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Where a base URL names a project of Vertex AI, whose models are right below it.
+/// The part of a base URL that names a project of Vertex AI, whose models are right below it.
 const PROJECTS: &str = "/projects/";
 
 /// Versions of an API that a base URL may end in.
@@ -117,7 +117,7 @@ impl Address {
         }
     }
 
-    /// How and where, below the origin, a call is made with a query.
+    /// The method and the path below the origin of a call, with its query.
     ///
     /// # Errors
     /// Fails where the vendor has no such operation, or a name cannot be part of an address.

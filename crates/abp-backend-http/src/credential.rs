@@ -46,7 +46,7 @@ pub(crate) struct Credential {
     pub(crate) bearer: HeaderValue,
     /// The secret alone.
     pub(crate) plain: HeaderValue,
-    /// Where requests are signed instead.
+    /// The keys that requests are signed with, instead of showing one.
     pub(crate) aws: Option<AwsKeys>,
     /// When it stops being valid, where that is known.
     pub(crate) expires: Option<Timestamp>,

@@ -53,7 +53,7 @@ const CLAUDE_VERSION: &str = "2023-06-01";
 pub(crate) struct OwnHeaders {
     pub(crate) host: HeaderValue,
     wire_version: HeaderValue,
-    /// What the operator adds; it stands over what a caller sent.
+    /// The operator's additions, which stand over what a caller sent.
     extra: Vec<(HeaderName, HeaderValue)>,
     /// For a proxy that is given the request itself.
     proxy_authorization: Option<HeaderValue>,

@@ -30,7 +30,7 @@ use crate::pool::{Pool, VendorRequest};
 /// The right to use everything that the account may use.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const GRANT: &str = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
-/// How long a statement is valid. Google takes no more than an hour.
+/// The time that a statement is valid. Google takes no more than an hour.
 const STATEMENT_SECS: i64 = 3600;
 /// The longest answer that is read.
 const LONGEST_ANSWER: usize = 64 * 1024;

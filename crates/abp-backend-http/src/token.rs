@@ -26,7 +26,7 @@ const LONGEST_OUTPUT: u64 = 64 * 1024;
 const MARGIN: Duration = Duration::from_secs(60);
 /// No credential is used for longer, whatever is said about it.
 const LONGEST_LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// How long nothing is tried after a failure.
+/// The time that nothing is tried after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// A program that prints a credential.
@@ -36,7 +36,7 @@ pub struct KeyCommand {
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// How long a credential is used where it does not say when it expires.
+    /// The time that a credential is used where it does not say when it expires.
     pub lifetime: Duration,
 }
 

@@ -20,9 +20,9 @@ use crate::face::Face;
 use crate::query::NoQuery;
 use crate::table::{HandlerFuture, RequestDoc, RouteRow, schema_of};
 
-/// How long a code is good.
+/// The time that a code is good.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// How many codes may be good at once.
+/// The most codes that are good at once.
 const MAX_CODES: usize = 64;
 /// The header that shows a code.
 const HEADER: &str = "x-abp-code";

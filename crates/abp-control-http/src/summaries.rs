@@ -1,4 +1,4 @@
-//! What runs used and changed, read from their receipts.
+//! Usage and changes of runs, read from their receipts.
 
 use abp_store::Store;
 use serde::Deserialize;

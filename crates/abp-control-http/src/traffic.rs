@@ -21,19 +21,19 @@ use crate::keys::wrong_cursor;
 use crate::query::NoQuery;
 use crate::table::RouteRow;
 
-/// How many exchanges a page has where nothing is said.
+/// The number of exchanges that a page has where nothing is said.
 const PAGE: u32 = 100;
-/// How many exchanges are read at once.
+/// The number of exchanges that are read at once.
 const READ: u32 = 500;
-/// How many exchanges are looked at for one page.
+/// The most exchanges that are looked at for one page.
 const MAX_SEARCHED: u64 = 10_000;
-/// How many exchanges are looked at for a report.
+/// The most exchanges that are looked at for a report.
 const MAX_COUNTED: u64 = 100_000;
 /// The hours of a report where nothing is said.
 const HOURS: u32 = 24;
 /// The points of a series where nothing is said.
 const POINTS: u32 = 48;
-/// How many series a report has, and how many fields.
+/// The most series of a report, and the most fields.
 const MAX_SERIES: usize = 50;
 const MAX_FIELDS: usize = 500;
 
@@ -82,7 +82,7 @@ fn is_before(record: &ExchangeRecord, since: Timestamp) -> bool {
     record.started_at.plus_millis(record.duration_us / 1000) < since
 }
 
-/// How many entries of ledgers tell of a loss; each ledger is read once.
+/// The number of entries of ledgers that tell of a loss; each ledger is read once.
 struct Ledgers<'s> {
     store: &'s Store,
     read: HashMap<[u8; 32], Vec<LedgerEntry>>,

@@ -49,7 +49,7 @@ const PROTOCOL: &str = "abp.v1";
 const HANDSHAKE: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The longest message of a client.
 const MAX_MESSAGE: usize = 64 << 10;
-/// How much is read from a client at once.
+/// The size of the buffer that a client is read into.
 const READ_BUFFER: usize = 2 << 10;
 /// How many bytes may wait for a client that reads slowly. A longer message waits alone.
 const MAX_WAITING: usize = 1 << 20;

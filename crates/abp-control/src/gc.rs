@@ -26,9 +26,9 @@ use abp_gateway::current_time;
 
 const MEGABYTE: u64 = 1 << 20;
 const DAY_MILLIS: i64 = 86_400_000;
-/// How many rows are read at a time.
+/// The number of rows that are read at a time.
 const PAGE: u32 = 500;
-/// How long a round deletes discarded stages; the rest is for the next one.
+/// The time that a round deletes discarded stages; the rest is for the next one.
 const TRASH_TIME: Duration = Duration::from_secs(600);
 
 /// A kind of thing that housekeeping removes.
@@ -47,7 +47,7 @@ pub enum GarbageKind {
     Trash,
 }
 
-/// How much of a kind was removed, or would be.
+/// The number and size of a kind that was removed, or would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct GarbageCount {
     /// Runs whose change sets or events went; directories and files otherwise.
@@ -56,12 +56,12 @@ pub struct GarbageCount {
     pub bytes: u64,
 }
 
-/// What a round of housekeeping did, or would do.
+/// The result of a round of housekeeping, or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct GarbageReport {
     /// True where nothing was removed because only a report was wanted.
     pub dry_run: bool,
-    /// How much of each kind.
+    /// The count of each kind.
     pub removed: BTreeMap<GarbageKind, GarbageCount>,
     /// Discarded stages that are still there: the time was over, or another process deletes them.
     pub trash_left: u64,

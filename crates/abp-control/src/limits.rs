@@ -9,7 +9,7 @@ use abp_store::QueueLimits;
 
 use crate::{ControlPlane, Principal};
 
-/// How long a measured size is believed. Measuring looks at everything that is stored.
+/// The time that a measured size is believed. Measuring looks at everything that is stored.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// Measured sizes: of the runs of a principal, or of all.
@@ -38,7 +38,7 @@ impl StoredSizes {
 }
 
 impl ControlPlane {
-    /// How many runs may wait.
+    /// The limits on runs that wait.
     pub(crate) fn queue_limits(&self) -> QueueLimits {
         let control = &self.config().control;
         QueueLimits {

@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// A session may be named after the minute it began in, and then not be found in the same one.
 const NEXT_MINUTE: Duration = Duration::from_secs(61);
 
-/// What a backend was seen to do, beside what it claims.
+/// A backend's capabilities as they were seen, beside those that it claims.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeEvidence {

@@ -25,11 +25,11 @@ pub struct GatewayReloader {
     gateway: Gateway,
     /// The configuration that the process was started with.
     started: Value,
-    /// What each upstream was made from.
+    /// The settings that each upstream was made from.
     known: BTreeMap<String, [u8; 32]>,
 }
 
-/// What became of a changed configuration.
+/// The result of taking a changed configuration over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReloadReport {
     /// Upstreams that are new.

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use crate::agents::is_agent;
 use crate::{ControlPlane, Principal, Submission, homes};
 
-/// How many events are read at a time.
+/// The number of events that are read at a time.
 const PAGE: u32 = 1_000;
-/// How many events of a run are searched for the beginning of its session: it is among the first.
+/// The number of events of a run that are searched for the beginning of its session: it is among the first.
 const BEGINNING: u32 = 200;
 
 /// The session that an agent had in a run.

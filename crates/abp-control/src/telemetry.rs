@@ -17,15 +17,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::ControlPlane;
 use abp_gateway::current_time;
 
-/// How many spans are sent at once.
+/// The number of spans that are sent at once.
 const BATCH: usize = 512;
-/// How long a request to the collector may take.
+/// The time that a request to the collector may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a process that ends waits for the collector.
+/// The time that a process that ends waits for the collector.
 const FLUSH: Duration = Duration::from_millis(500);
-/// How often the queue is looked at for its metrics.
+/// The interval at which the queue is looked at for its metrics.
 const LOOK: Duration = Duration::from_secs(2);
-/// How much of the collector's answer is read.
+/// The longest answer of the collector that is read.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Sends spans and metrics.

@@ -37,7 +37,7 @@ use self::writer::Writer;
 
 /// The longest a run may take.
 const MAX_DURATION: Duration = Duration::from_hours(1);
-/// How many pieces may wait for a slow reader. The follower then stops reading the store; the run goes on.
+/// The number of pieces that may wait for a slow reader. The follower then stops reading the store; the run goes on.
 const QUEUE: usize = 64;
 /// The most that is collected of an answer that is wanted in one piece.
 const MAX_COLLECTED: usize = 32 << 20;

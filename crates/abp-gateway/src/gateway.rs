@@ -36,7 +36,7 @@ use crate::{Refusal, headers, stream};
 /// What is recorded of an exchange in which a model is asked for an answer.
 pub(crate) const GENERATE: &str = "generate";
 
-/// How often keys that are not known make the store be looked at, at most.
+/// The shortest time between two looks into the store for keys that are not known.
 const KEY_LOOKS: Duration = Duration::from_millis(20);
 
 /// How the gateway behaves.

@@ -297,7 +297,7 @@ impl CallerKeys {
         (!found.has_expired(now)).then(|| Arc::clone(found))
     }
 
-    /// How new the keys are.
+    /// The generation of the keys.
     pub(crate) fn version(&self) -> u64 {
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         known.version

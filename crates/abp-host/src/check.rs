@@ -27,7 +27,7 @@ pub struct CheckCommand {
     pub sandbox: SandboxSettings,
     /// The program that starts it and ends it.
     pub launcher: Launcher,
-    /// Where running programs are noted, to be found again after a crash of the host.
+    /// The directory in which running programs are noted, to be found again after a crash of the host.
     pub records: PathBuf,
 }
 

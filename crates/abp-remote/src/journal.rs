@@ -34,7 +34,7 @@ pub(crate) struct JournalFile {
 pub struct RecoveredApply {
     /// The run.
     pub run_id: Uuid,
-    /// What became of it.
+    /// Its result.
     pub outcome: RecoveryOutcome,
 }
 

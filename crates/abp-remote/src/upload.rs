@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::Remote;
 
-/// How many requests are under way at once.
+/// The number of requests that are under way at once.
 const AT_ONCE: usize = 8;
 /// Files of at most this many bytes share requests.
 const BUNDLED: u64 = 256 << 10;

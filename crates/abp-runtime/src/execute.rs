@@ -163,7 +163,7 @@ pub(crate) struct Supervisor {
     connections: u64,
     /// Whether the kernel refused an overlay of this run.
     overlays_refused: bool,
-    /// What the operator's check said of the result.
+    /// The verdict of the operator's check on the result.
     pub(crate) check: Option<CheckReport>,
 }
 

@@ -21,7 +21,7 @@ use crate::RuntimeError;
 const TAIL_BYTES: usize = 256 * 1024;
 /// How many events are taken at a time.
 const PAGE: usize = 256;
-/// How many events a follower that waits has room for.
+/// The number of events that a follower that waits has room for.
 const WAITING: usize = 4;
 
 /// An event of a run, with its number.

@@ -17,11 +17,11 @@ use crate::Approvals;
 pub struct RunOptions {
     /// The longest the run may take.
     pub timeout: Option<Duration>,
-    /// What is approved in advance.
+    /// Approvals given in advance.
     pub approvals: Approvals,
     /// Who said what the order's client can render.
     pub client_origins: CapabilityOrigins,
-    /// What the models of each backend cost.
+    /// The prices of the models of each backend.
     pub prices: RunPrices,
     /// The backends that are models, and how each of them is asked.
     pub models: BTreeMap<String, ModelTarget>,
@@ -35,7 +35,7 @@ pub struct RunOptions {
     pub check: Option<CheckCommand>,
 }
 
-/// What models cost, by the backend that asks them.
+/// The prices of models, by the backend that asks them.
 #[derive(Debug, Clone, Default)]
 pub struct RunPrices {
     /// The prices of backends that have their own.

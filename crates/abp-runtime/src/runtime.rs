@@ -53,7 +53,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// What the operator configured, for all runs.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Where receipts live, and the store unless it is [elsewhere](Runtime::with_store).
+    /// The directory of receipts, and the store unless it is [elsewhere](Runtime::with_store).
     pub state_dir: PathBuf,
     /// Where stages live; never below the state directory.
     pub stages_dir: PathBuf,

@@ -34,7 +34,7 @@ const DATABASE: &str = "store.db";
 const FORMAT: u32 = 1;
 /// Larger than any manifest.
 const MAX_MANIFEST: u64 = 64 * 1024 * 1024;
-/// What belongs to running processes, or is made again: locks, the reserve, copies of receipts.
+/// Files that belong to running processes, or is made again: locks, the reserve, copies of receipts.
 const LEFT_OUT: [&str; 6] = [
     "owners",
     "setup.lock",
@@ -44,7 +44,7 @@ const LEFT_OUT: [&str; 6] = [
     "agents",
 ];
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackupManifest {
@@ -54,7 +54,7 @@ pub struct BackupManifest {
     pub created_at: Timestamp,
     /// The log's name.
     pub origin: String,
-    /// How many entries the log has.
+    /// The number of entries of the log.
     pub log_size: u64,
     /// The signed checkpoint of the log, as a note.
     pub checkpoint: String,
@@ -190,7 +190,7 @@ async fn fill_backup(
     Ok(manifest)
 }
 
-/// What is wrong with the log of a backup, or with anything that it covers.
+/// The first problem of the log of a backup, or with anything that it covers.
 async fn check_log(
     reader: &StoreReader,
     manifest: &BackupManifest,

@@ -23,7 +23,7 @@ pub(crate) struct ChangeWatch {
     is_polling: Mutex<bool>,
 }
 
-/// How the store is asked whether it changed.
+/// The way of asking a store whether it changed.
 #[derive(Debug)]
 pub(crate) enum WatchOptions {
     Sqlite(Box<SqliteConnectOptions>),

@@ -1,4 +1,4 @@
-//! How many runs wait, and for how long.
+//! The depth of the queue and its oldest wait.
 
 use abp_core::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::engine::sql;
 use crate::{StoreError, StoreReader};
 
 impl StoreReader {
-    /// How many runs wait to be claimed, and when the oldest of them was accepted.
+    /// The number of runs that wait to be claimed, and the time at which the oldest of them was accepted.
     ///
     /// # Errors
     /// Fails where the database cannot be read.

@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// What a failed statement means. For some writes the database does not say that the disk is
+    /// The meaning of a failed statement. For some writes the database does not say that the disk is
     /// full, only that they failed.
     pub(crate) fn judge(&self, error: &sqlx::Error) -> Failure {
         match self {

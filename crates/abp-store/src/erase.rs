@@ -18,7 +18,7 @@ use crate::engine::sql::{self, Row};
 use crate::read::{MAX_PAGE_ROWS, Unreadable, uuid_of};
 use crate::{Store, StoreError, StoreReader};
 
-/// How many events are deleted in one transaction.
+/// The most events that are deleted in one transaction.
 pub(crate) const ERASE_AT_ONCE: u64 = 1_000;
 
 /// A step of removing the events of a run.

@@ -17,9 +17,9 @@ use crate::output::{BAD, DIM, GOOD, Output, STRONG};
 use crate::session::{Session, block_on};
 use crate::text::one_line;
 
-/// How many records are read at a time.
+/// The number of records that are read at a time.
 const PAGE: u32 = 1_000;
-/// How many exchanges are searched for the beginning of an id.
+/// The number of exchanges that are searched for the beginning of an id.
 const SEARCHED: usize = 10_000;
 
 pub(crate) fn run(

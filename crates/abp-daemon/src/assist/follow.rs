@@ -68,7 +68,7 @@ pub(super) struct Follower {
 /// The sender is gone.
 struct Gone;
 
-/// How following a run ended.
+/// The end of following a run.
 enum FollowEnd {
     RunEnded,
     SenderLeft,

@@ -6,7 +6,7 @@ use super::postgres;
 use super::sql::Target;
 use super::sqlite::owner;
 
-/// Where processes say that they live.
+/// The place in which processes say that they live.
 #[derive(Debug, Clone)]
 pub(crate) enum Owners {
     /// Each holds a lock on a file of this directory.

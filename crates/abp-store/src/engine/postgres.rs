@@ -35,7 +35,7 @@ use crate::error::Failure;
 pub use self::nodes::NodeRecord;
 pub use self::schema::MigrationState;
 
-/// How often the database is asked what became of a transaction.
+/// The interval at which the database is asked what became of a transaction.
 const OUTCOME_POLL: Duration = Duration::from_millis(50);
 
 /// A store on Postgres.
@@ -52,9 +52,9 @@ pub struct PostgresOptions {
     pub node: String,
     /// The most connections for reading.
     pub max_connections: u32,
-    /// How long a statement may take.
+    /// The time that a statement may take.
     pub statement_timeout: Duration,
-    /// How long a process counts as alive after it last said so.
+    /// The time that a process counts as alive after it last said so.
     pub node_timeout: Duration,
     /// Replaces the database's clock. Only for tests.
     pub clock: Option<fn() -> Timestamp>,
@@ -86,7 +86,7 @@ impl PostgresOptions {
         }
     }
 
-    /// How connections are opened, and the name that errors have for the database: without a password.
+    /// The options of connections, and the name that errors have for the database: without a password.
     pub(crate) fn connecting(&self) -> Result<(PgConnectOptions, PathBuf), StoreError> {
         let refused = |problem: String| StoreError::DatabaseUrl { problem };
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

@@ -69,7 +69,7 @@ pub(crate) enum Pool {
     Postgres(PgPool),
 }
 
-/// What carries a statement out.
+/// The connection, pool or snapshot that carries a statement out.
 pub(crate) enum Target<'c> {
     Connection(&'c mut Connection),
     Pool(&'c Pool),
@@ -82,7 +82,7 @@ pub(crate) enum Snapshot {
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
-/// What a statement changed.
+/// The result of a statement that writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Executed {
     rows: u64,
@@ -395,7 +395,7 @@ impl Rows<'_> {
 }
 
 impl Executed {
-    /// How many rows were inserted, changed or deleted.
+    /// The number of rows that were inserted, changed or deleted.
     pub(crate) fn rows_affected(self) -> u64 {
         self.rows
     }
@@ -422,7 +422,7 @@ impl Pool {
     }
 }
 
-/// What carries a statement out, by database.
+/// The connection or pool of one database that carries a statement out.
 enum TargetLink<'c> {
     Sqlite(&'c mut sqlx::SqliteConnection),
     Postgres(&'c mut sqlx::PgConnection),
@@ -535,7 +535,7 @@ impl From<Option<bool>> for Value {
     }
 }
 
-/// What has another name in Postgres.
+/// Names of SQLite with their names in Postgres.
 const POSTGRES_NAMES: [(&str, &str); 2] = [
     ("instr(", "strpos("),
     ("CAST(entry AS BLOB)", "convert_to(entry, 'UTF8')"),

@@ -18,9 +18,9 @@ use crate::StoreError;
 use crate::error::Failure;
 use crate::writer::Status;
 
-/// How much is written before the write-ahead file is emptied into the database.
+/// The bytes that are written before the write-ahead file is emptied into the database.
 const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
-/// What a transaction writes besides its content: pages are written whole.
+/// The bytes that a transaction writes besides its content: pages are written whole.
 const COMMIT_OVERHEAD: usize = 16 * 1024;
 
 /// The database file, as the task that writes it sees it.
@@ -34,7 +34,7 @@ pub(crate) struct SqliteEngine {
     /// believe frames that were written and never reached the disk.
     pub(crate) keeper: SqliteConnection,
     pub(crate) status: Arc<Status>,
-    /// How much was written since the write-ahead file was last emptied.
+    /// The bytes that were written since the write-ahead file was last emptied.
     pub(crate) written: usize,
 }
 

@@ -133,7 +133,7 @@ async fn vendor(name: String, mut config: UpstreamConfig) -> Check {
     Check::new(format!("upstream {name}"), status, detail)
 }
 
-/// What a vendor says: its status and the beginning of its words.
+/// A vendor's answer: its status and the beginning of its words.
 type VendorAnswer = (StatusCode, String);
 
 fn judged(
@@ -182,7 +182,7 @@ fn judged(
     }
 }
 
-/// Where the key of an upstream comes from, in words.
+/// The source of the key of an upstream, in words.
 fn key_source(config: &UpstreamConfig) -> String {
     match (
         &config.api_key_env,

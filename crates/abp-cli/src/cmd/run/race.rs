@@ -112,7 +112,7 @@ fn is_win(receipt: &Receipt) -> bool {
     receipt.outcome == Outcome::Complete && changes.is_some_and(|changes| changes.files_changed > 0)
 }
 
-/// How long the agent took, without the check.
+/// The time that the agent took, without the check.
 fn time(receipt: &Receipt) -> u64 {
     let check = receipt.verification.check.as_ref();
     let check = check.map_or(0, |check| check.duration_ms);

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::Output;
 
-/// How often files are looked at.
+/// The interval at which files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The state of a file, as far as a change shows.
@@ -53,7 +53,7 @@ pub(super) fn follow(
     })
 }
 
-/// What is to be said about a reload: where it failed, with file and line.
+/// The message about a reload: where it failed, with file and line.
 fn reload(
     reloader: &mut GatewayReloader,
     loaded: &Result<Loaded, abp_config::ConfigErrors>,

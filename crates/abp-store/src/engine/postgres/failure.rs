@@ -1,4 +1,4 @@
-//! What the error codes of Postgres mean for the store.
+//! The meaning of error codes of Postgres for the store.
 
 use sqlx::postgres::PgDatabaseError;
 

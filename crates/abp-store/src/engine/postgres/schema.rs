@@ -22,7 +22,7 @@ pub(super) const ENTER: &str = "UPDATE nodes SET transactions = transactions + 1
     RETURNING schema_version.version,
         CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT), nodes.transactions";
 
-/// How far the tables of a store are.
+/// The version of the tables of a store, beside that of this release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationState {
     /// The database, without a password.
